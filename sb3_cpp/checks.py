@@ -1,0 +1,32 @@
+"""Checks of arguments: one clear line naming the argument, the value and what is allowed."""
+
+import math
+import numbers
+from collections.abc import Collection
+from typing import Any
+
+
+class InvalidArgument(ValueError, AssertionError):
+    """A value the caller has to change. Also an AssertionError, because that is what SB3 itself raises for some of them."""
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float = math.inf, *, low_open: bool = False, high_open: bool = False
+) -> float:
+    """The value as a float, if it is a number in the interval; the ends belong to it unless declared open."""
+    left, right = "(" if low_open else "[", ")" if high_open or math.isinf(high) else "]"
+    allowed = f"a number in {left}{low:g}, {high:g}{right}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidArgument(f"{name} must be {allowed}, got {value!r}")
+    number = float(value)
+    inside = (low < number if low_open else low <= number) and (number < high if right == ")" else number <= high)
+    if not inside:  # also for NaN
+        raise InvalidArgument(f"{name} must be {allowed}, got {value!r}")
+    return number
+
+
+def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
+    """The value, if it is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+    return value

@@ -1,0 +1,29 @@
+"""What a curve of returns says about falling back."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+class Oscillation(NamedTuple):
+    """Size of the falls of a curve of returns: the largest one, and the root of the sum of their squares."""
+
+    inf: NDArray[np.float64]
+    l2: NDArray[np.float64]
+
+
+def oscillation(returns: ArrayLike) -> Oscillation:
+    """Policy oscillation ``||OJ||_inf`` and ``||OJ||_2`` over the iterations with R_{K+1} < R_K (CPP Eq. oscillation_measure).
+
+    :param returns: R_K, iterations in the last dimension; further dimensions (trials, algorithms) are kept
+    :return: both norms, with the last dimension reduced; 0 for a curve that never falls
+    """
+    curve = np.asarray(returns, dtype=np.float64)
+    if curve.ndim == 0 or not np.all(np.isfinite(curve)):
+        raise ValueError(f"returns must be a series of finite numbers, got {returns!r}")
+    drops = np.maximum(curve[..., :-1] - curve[..., 1:], 0.0)
+    if drops.shape[-1] == 0:
+        zero = np.zeros(curve.shape[:-1])
+        return Oscillation(zero, zero.copy())
+    return Oscillation(drops.max(axis=-1), np.sqrt((drops**2).sum(axis=-1)))

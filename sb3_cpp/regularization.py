@@ -1,0 +1,144 @@
+"""The regularised greedy step, its values and its distances, as pure functions.
+
+Tabular, linear and deep code call these same functions. Every tensor has the actions in its last dimension; policies are
+given as log-probabilities. ``temperature = tau + sigma`` is the sum of the entropy weight ``tau`` and the KL weight
+``sigma`` (1/beta in the paper) and ``alpha = sigma / (tau + sigma)`` is the share of the KL term, so
+
+    entropy weight  tau   = (1 - alpha) * temperature
+    KL weight       sigma = alpha * temperature
+
+Reference: Zhu, Kitamura, Matsubara, "Cautious Policy Programming" (CPP); the README lists the deviations from its print.
+"""
+
+import torch as th
+
+__all__ = [
+    "entropy",
+    "greedy_advantage",
+    "greedy_value",
+    "kl_divergence",
+    "l1_distance",
+    "log_boltzmann",
+    "log_greedy",
+    "log_mixture",
+    "log_one_hot",
+    "mellow_value",
+    "munchausen_bonus",
+    "projection_loss",
+    "regularized_value",
+    "soft_value",
+]
+
+
+def _top(values: th.Tensor) -> th.Tensor:
+    """Largest value over actions; a constant to the gradient, since it is subtracted and added again."""
+    return values.detach().amax(-1, keepdim=True)
+
+
+def log_boltzmann(values: th.Tensor, temperature: float) -> th.Tensor:
+    """Boltzmann policy, ``log softmax(values / temperature)``.
+
+    The maximum is subtracted before the division, so that a small temperature cannot overflow.
+    """
+    return th.log_softmax((values - _top(values)) / temperature, dim=-1)
+
+
+def log_greedy(q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float) -> th.Tensor:
+    """Regularised greedy policy ``G Q(a) ∝ baseline(a)^alpha exp(Q(a) / temperature)`` (CPP Eq. boltzmann_greedy).
+
+    It maximises :func:`regularized_value` over policies. ``alpha`` is the share of the *KL* weight; the paper prints the
+    share of the entropy weight, with which this is not the maximiser.
+    """
+    return th.log_softmax((q - _top(q)) / temperature + alpha * log_baseline, dim=-1)
+
+
+def regularized_value(
+    log_policy: th.Tensor, q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
+) -> th.Tensor:
+    """Value of a policy with entropy bonus and KL penalty, shape (..., 1).
+
+    ``sum_a p(a) [ Q(a) - tau log p(a) - sigma log(p(a) / baseline(a)) ]`` (CPP Eq. sys_DPPbellman with the signs of a bonus
+    for entropy and a penalty for distance; the paper prints them the other way round).
+    """
+    policy = log_policy.exp()
+    bonus = temperature * (alpha * log_baseline - log_policy)  # - tau log p - sigma log(p / baseline)
+    return (policy * (q + bonus)).sum(-1, keepdim=True)
+
+
+def greedy_value(q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float) -> th.Tensor:
+    """Value at the maximiser, ``temperature * log sum_a baseline(a)^alpha exp(Q(a) / temperature)``, shape (..., 1)."""
+    top = _top(q)
+    return top + temperature * th.logsumexp((q - top) / temperature + alpha * log_baseline, dim=-1, keepdim=True)
+
+
+def soft_value(values: th.Tensor, temperature: float) -> th.Tensor:
+    """Log-sum-exp value, ``temperature * log sum_a exp(values / temperature)``, shape (..., 1)."""
+    top = _top(values)
+    return top + temperature * th.logsumexp((values - top) / temperature, dim=-1, keepdim=True)
+
+
+def mellow_value(values: th.Tensor, temperature: float) -> th.Tensor:
+    """Mellowmax, ``temperature * log mean_a exp(values / temperature)``, shape (..., 1): between the mean and the maximum."""
+    top = _top(values)
+    return top + temperature * th.exp((values - top) / temperature).mean(-1, keepdim=True).log()
+
+
+def munchausen_bonus(
+    values: th.Tensor, actions: th.Tensor, alpha: float, temperature: float, clip_min: float = -float("inf")
+) -> th.Tensor:
+    """Munchausen reward ``alpha * clip(temperature * log pi(a), clip_min, 0)`` with ``pi = softmax(values / temperature)``.
+
+    ``actions`` has shape (..., 1), and so has the result (Vieillard et al., "Munchausen Reinforcement Learning").
+    """
+    scaled_log_policy = temperature * log_boltzmann(values, temperature)
+    return alpha * scaled_log_policy.gather(-1, actions.long()).clamp(clip_min, 0.0)
+
+
+def log_one_hot(values: th.Tensor, smoothing: float = 1e-6) -> th.Tensor:
+    """Greedy policy ``argmax_a values`` (ties to the first), with ``smoothing`` of the uniform policy to keep logs finite."""
+    n_actions = values.shape[-1]
+    one_hot = th.nn.functional.one_hot(values.argmax(-1), n_actions).to(values.dtype)
+    return ((1.0 - smoothing) * one_hot + smoothing / n_actions).log()
+
+
+def log_mixture(log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor) -> th.Tensor:
+    """Partial update ``zeta * new + (1 - zeta) * old`` (CPP Eq. mixture_cvi); exactly ``new`` at 1 and ``old`` at 0.
+
+    A tensor ``zeta`` must broadcast against the policies (for one coefficient per trial: shape (trials, 1, 1)).
+    """
+    weight = th.as_tensor(zeta, dtype=log_new.dtype, device=log_new.device)
+    return th.logaddexp(weight.log() + log_new, th.log1p(-weight) + log_old)
+
+
+def kl_divergence(log_p: th.Tensor, log_q: th.Tensor) -> th.Tensor:
+    """``KL(p || q) = sum_a p(a) log(p(a) / q(a))``, shape (...)."""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def entropy(log_policy: th.Tensor) -> th.Tensor:
+    """Shannon entropy ``- sum_a p(a) log p(a)``, shape (...)."""
+    return -(log_policy.exp() * log_policy).sum(-1)
+
+
+def l1_distance(log_p: th.Tensor, log_q: th.Tensor) -> th.Tensor:
+    """``sum_a |p(a) - q(a)|``, twice the total variation, shape (...)."""
+    return (log_p.exp() - log_q.exp()).abs().sum(-1)
+
+
+def greedy_advantage(q: th.Tensor, log_policy: th.Tensor) -> th.Tensor:
+    """Advantage of acting greedily over a policy, ``A(s) = max_a Q(s,a) - sum_a pi(a|s) Q(s,a) >= 0``, shape (...).
+
+    Written as a mean of gaps, which cannot turn negative by rounding.
+    """
+    gaps = q.amax(-1, keepdim=True) - q
+    return (log_policy.exp() * gaps).sum(-1)
+
+
+def projection_loss(log_policy: th.Tensor, log_mix: th.Tensor) -> th.Tensor:
+    """Mean of ``KL( policy || stopgrad[mixture] )`` (CPP Eq. policy_loss).
+
+    The gradient of ``sum_a p log(p/m)`` has a second part, ``sum_a grad p = 0``. It is left out, so that with
+    ``mixture == policy`` (zeta = 1) value and gradient are exactly 0 in floating point too.
+    """
+    log_ratio = (log_policy - log_mix).detach()
+    return (log_policy.exp() * log_ratio).sum(-1).mean()

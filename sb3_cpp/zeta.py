@@ -1,0 +1,206 @@
+"""How far a new policy is let in: the coefficient rules for ``zeta``, the bound C_K, and the advantage tracker.
+
+Every rule takes floats or tensors (one entry per trial) and returns the same kind, clipped to [0, 1]; an advantage that is
+not positive gives 0. ``A`` is the expected advantage of the new policy over the old one.
+
+*Printed* constants are those of the paper, whose ``A`` is over an occupancy that sums to 1/(1-gamma) in some formulas and to
+1 in others. *Exact* constants (``exact=True``) are for the plain mean ``A = sum_s d(s) A(s)`` with a visitation ``d`` that
+sums to 1 and ordinary Q-values: with them improvement is guaranteed.
+"""
+
+import math
+import sys
+from typing import TypeVar
+
+import torch as th
+
+Scalar = TypeVar("Scalar", float, th.Tensor)
+
+__all__ = [
+    "AdvantageTracker",
+    "approximate_spi",
+    "cpi",
+    "dcpi",
+    "dcpp",
+    "error_sum",
+    "exact_spi",
+    "linear_cpp",
+    "log_policy_change_bound",
+    "policy_change_bound",
+    "theorem4",
+]
+
+
+# --- the bound on how far one regularised step moves the policy ------------------------------------------------------------
+
+
+def log_policy_change_bound(
+    K: int, alpha: float, gamma: float, temperature: float, r_max: float = 1.0, error_bound: float = 0.0
+) -> float:
+    """``log(C_K + B_K)``: finite where C_K itself would underflow (it falls like gamma^K).
+
+    ``C_K = (r_max / temperature) * sum_{k<K} alpha^k gamma^(K-k-1)`` (CPP Lemma 3; consecutive policies satisfy
+    ``KL <= 2 C_K``), here in closed form with the larger of alpha and gamma taken out:
+    ``sum = high^(K-1) * (1 - x^K) / (1 - x)``, ``x = low / high``. ``B_K``: see :func:`error_sum`.
+    """
+    if K < 1:
+        raise ValueError(f"K must be at least 1, got {K}")
+    high, low = max(alpha, gamma), min(alpha, gamma)
+    log_sum: float
+    if K == 1:
+        log_sum = 0.0
+    elif high == 0.0:
+        log_sum = -math.inf
+    elif low == 0.0:
+        log_sum = (K - 1) * math.log(high)
+    else:
+        log_x = math.log1p((low - high) / high)
+        ratio = K if log_x == 0.0 else math.expm1(K * log_x) / math.expm1(log_x)
+        log_sum = (K - 1) * math.log(high) + math.log(ratio)
+    log_c = math.log(r_max) - math.log(temperature) + log_sum
+    if error_bound == 0.0:
+        return log_c
+    log_b = math.log(error_sum(K, gamma, temperature, error_bound))
+    return max(log_c, log_b) + math.log1p(math.exp(-abs(log_c - log_b)))
+
+
+def policy_change_bound(
+    K: int, alpha: float, gamma: float, temperature: float, r_max: float = 1.0, error_bound: float = 0.0
+) -> float:
+    """``C_K + B_K`` itself, kept within the positive floats (see :func:`log_policy_change_bound`)."""
+    log_bound = log_policy_change_bound(K, alpha, gamma, temperature, r_max, error_bound)
+    low, high = sys.float_info.min, sys.float_info.max
+    return min(max(math.exp(min(log_bound, math.log(high))), low), high)
+
+
+def error_sum(K: int, gamma: float, temperature: float, error_bound: float) -> float:
+    """``B_K = (1 - gamma^K) / (1 - gamma) * error_bound / temperature``, the part of Lemma 3 due to errors <= error_bound."""
+    steps = float(K) if gamma == 1.0 else (1.0 - gamma**K) / (1.0 - gamma)
+    return steps * error_bound / temperature
+
+
+# --- coefficient rules -----------------------------------------------------------------------------------------------------
+
+
+def _clip(zeta: Scalar) -> Scalar:
+    """To [0, 1]; a quotient 0/0 (nothing to gain, nothing to lose) counts as 0."""
+    if isinstance(zeta, th.Tensor):
+        return th.nan_to_num(zeta, nan=0.0, posinf=1.0, neginf=0.0).clamp(0.0, 1.0)
+    return 0.0 if math.isnan(zeta) else min(max(zeta, 0.0), 1.0)
+
+
+def _divide(numerator: Scalar, denominator: Scalar | float) -> Scalar:
+    """Quotient with the floating-point conventions of tensors (x/0 is infinite) for floats too."""
+    if isinstance(numerator, th.Tensor) or isinstance(denominator, th.Tensor):
+        return numerator / denominator
+    if denominator == 0.0:
+        return math.copysign(math.inf, numerator) if numerator else math.nan
+    return numerator / denominator
+
+
+def cpi(advantage: Scalar, gamma: float, r_max: float = 1.0, exact: bool = False) -> Scalar:
+    """Conservative policy iteration (Kakade and Langford 2002; CPP Eq. cpi_zeta).
+
+    Printed: ``(1-gamma) A / (4 r_max)``. Exact: ``(1-gamma)^2 A / (4 r_max)``.
+    """
+    return _clip((1.0 - gamma) ** (2 if exact else 1) * advantage / (4.0 * r_max))
+
+
+def exact_spi(advantage: Scalar, delta: Scalar, advantage_range: Scalar, gamma: float, exact: bool = False) -> Scalar:
+    """Exact safe policy iteration, E-SPI (Pirotta et al. 2013; CPP Eq. espi_zeta).
+
+    ``delta = max_s sum_a |new - old|`` and ``advantage_range = max_{s,s'} |A(s) - A(s')|``. (The paper prints
+    ``|sum_a (new - old)|``, which is 0.) Printed: ``(1-gamma)^2 A / (gamma delta range)``. Exact: ``(1-gamma) A / (...)``.
+    """
+    return _clip(_divide((1.0 - gamma) ** (1 if exact else 2) * advantage, gamma * delta * advantage_range))
+
+
+def approximate_spi(advantage: Scalar, gamma: float, r_max: float = 1.0, exact: bool = False) -> Scalar:
+    """Approximate SPI, A-SPI: E-SPI with ``delta * range <= 4 r_max / (1-gamma)`` (CPP Eq. aspi_zeta, where r_max = 1).
+
+    Printed: ``(1-gamma)^3 A / (4 gamma r_max)``. Exact: ``(1-gamma)^2 A / (4 gamma r_max)``.
+    """
+    return _clip(_divide((1.0 - gamma) ** (2 if exact else 3) * advantage, 4.0 * gamma * r_max))
+
+
+def linear_cpp(advantage: Scalar, log_c: float, gamma: float, exact: bool = False) -> Scalar:
+    """Linear CPP: E-SPI with ``delta * range`` bounded through C_K (CPP Eq. linear_cpp); ``log_c = log C_K``.
+
+    Printed: ``(1-gamma)^3 A / (8 gamma C_K)``. Exact: ``(1-gamma)^2 A / (8 gamma C_K)``. Rewards within [-1, 1].
+    """
+    log_scale = log_c + math.log(8.0 * gamma) if gamma > 0.0 else -math.inf
+    return _scaled_by_inverse((1.0 - gamma) ** (2 if exact else 3) * advantage, log_scale)
+
+
+def theorem4(advantage: Scalar, log_c: float, gamma: float, exact: bool = False) -> Scalar:
+    """Theorem 4 with both branches: ``(1-gamma)^3 A / (8 gamma min(C_K, 1 - exp(-2 C_K)))``, squared if ``exact``.
+
+    The paper prints the second branch 4 times too large (total variation is half of the L1 distance).
+    """
+    c = math.exp(min(log_c, 700.0))
+    log_branch = min(log_c, math.log(-math.expm1(-2.0 * c))) if c > 0.0 else log_c
+    return linear_cpp(advantage, log_branch, gamma, exact)
+
+
+def dcpi(ratio: Scalar) -> Scalar:
+    """Deep CPI: ``1/4 * m/M`` (Vieillard et al. 2020; CPP Eq. adaptive_zeta); ``ratio = m/M`` of an AdvantageTracker."""
+    return _clip(0.25 * ratio)
+
+
+def dcpp(ratio: Scalar, log_c: float) -> Scalar:
+    """Deep CPP: ``1/C_K * m/M`` (CPP Eq. cpp_zeta); ``ratio = m/M`` of an AdvantageTracker, ``log_c = log C_K``."""
+    return _scaled_by_inverse(ratio, log_c)
+
+
+def _scaled_by_inverse(advantage: Scalar, log_scale: float) -> Scalar:
+    """``clip(advantage / scale)`` in logarithms: neither a vanishing nor a huge scale can make it infinite or undefined."""
+    if isinstance(advantage, th.Tensor):
+        zeta = th.exp((advantage.clamp(min=0.0).log() - log_scale).clamp(max=0.0))
+        return th.where(advantage > 0.0, zeta, 0.0)
+    return math.exp(min(math.log(advantage) - log_scale, 0.0)) if advantage > 0.0 else 0.0
+
+
+# --- the only state --------------------------------------------------------------------------------------------------------
+
+
+class AdvantageTracker:
+    """Running mean ``m`` and decaying maximum ``M`` of the advantage (CPP Eq. adaptive_zeta).
+
+    ``m <- rho1 m + (1-rho1) mean A``, ``M <- max(rho2 M, max A)``. The paper prints ``min`` for ``M``, with which M falls to 0
+    and zeta is 1 for ever; the minimum belongs to the opposite sign of A.
+
+    :param rho1: decay of the mean, in [0, 1)
+    :param rho2: decay of the maximum, in [0, 1]
+    :param start: "first" takes m and M from the first batch, "zero" starts both at 0 (a slow start for zeta)
+    """
+
+    def __init__(self, rho1: float = 0.99, rho2: float = 0.9999, start: str = "first") -> None:
+        if start not in ("first", "zero"):
+            raise ValueError(f"start must be 'first' or 'zero', got {start!r}")
+        self.rho1, self.rho2, self.start = rho1, rho2, start
+        self.mean: th.Tensor | None = None
+        self.maximum: th.Tensor | None = None
+
+    def update(self, mean_advantage: th.Tensor, max_advantage: th.Tensor) -> None:
+        """Take in one batch: the mean and the maximum of its advantages (any shape, e.g. one entry per trial)."""
+        mean, maximum = mean_advantage.detach(), max_advantage.detach()
+        if self.mean is None or self.maximum is None:
+            first = self.start == "first"
+            self.mean = mean.clone() if first else th.zeros_like(mean)
+            self.maximum = maximum.clone() if first else th.zeros_like(maximum)
+            if first:
+                return
+        self.mean = self.rho1 * self.mean.to(mean) + (1.0 - self.rho1) * mean
+        self.maximum = th.maximum(self.rho2 * self.maximum.to(maximum), maximum)
+
+    @property
+    def ratio(self) -> th.Tensor:
+        """``m/M``, kept in [0, 1] (the mean can lag behind a falling maximum); 0 before the first batch and where M = 0."""
+        if self.mean is None or self.maximum is None:
+            return th.zeros(())
+        positive = self.maximum > 0.0
+        return th.where(positive, self.mean / self.maximum.where(positive, th.ones_like(self.maximum)), 0.0).clamp(0.0, 1.0)
+
+    def __getstate__(self) -> dict:
+        """On the CPU, so that a model saved on a GPU loads anywhere."""
+        return {key: value.cpu() if isinstance(value, th.Tensor) else value for key, value in self.__dict__.items()}
