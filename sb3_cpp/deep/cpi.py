@@ -18,7 +18,8 @@ class DeepCPI(ActingDQN):
     zeta allows (Vieillard, Pietquin, Geist 2020, "Deep Conservative Policy Iteration").
 
     ``y = r + gamma (1-d) sum_a pi-(a|s') Q-(s',a)``, and the policy network minimises
-    ``KL( pi || stopgrad[(1-zeta) pi- + zeta greedy(Q)] )``. Acts epsilon-greedily on the most probable action of the policy network.
+    ``KL( pi || stopgrad[(1-zeta) pi- + zeta greedy(Q)] )``.
+    Acts epsilon-greedily on the most probable action of the policy network.
 
     :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
     :param env: The environment to learn from (if registered in Gym, can be str)
