@@ -1,6 +1,6 @@
 """The theory, executable: exact MDPs, the paper's algorithms and bounds in a table, and the danger gridworld."""
 
-from sb3_cpp.tabular.algorithms import RULES, SCHEMES, Settings, Update, exact_view, iterate
+from sb3_cpp.tabular.algorithms import RULES, SCHEMES, ExactView, Settings, Update, iterate
 from sb3_cpp.tabular.garnet import garnet
 from sb3_cpp.tabular.gridworld import DangerGrid
 from sb3_cpp.tabular.gridworld_env import ENV_ID, DangerGridworldEnv, register_envs
@@ -14,9 +14,9 @@ __all__ = [
     "DangerGrid",
     "DangerGridworldEnv",
     "Evaluation",
+    "ExactView",
     "Settings",
     "Update",
-    "exact_view",
     "garnet",
     "iterate",
     "policy_advantage",

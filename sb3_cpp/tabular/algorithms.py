@@ -21,11 +21,11 @@ from typing import NamedTuple
 import torch as th
 
 from sb3_cpp import zeta as coefficients
-from sb3_cpp.checks import check_choice, check_number
+from sb3_cpp.checks import check_choice, check_number, check_whole_number
 from sb3_cpp.regularization import greedy_advantage, l1_distance, log_greedy, log_mixture, log_one_hot, regularized_value
-from sb3_cpp.tabular.mdp import MDP, policy_advantage
+from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
 
-__all__ = ["RULES", "SCHEMES", "Settings", "Update", "View", "exact_view", "iterate"]
+__all__ = ["RULES", "SCHEMES", "ExactView", "Settings", "Update", "View", "iterate"]
 
 SCHEMES = ("1", "1b", "2")
 
@@ -96,7 +96,7 @@ class Settings:
         check_number("rho2", self.rho2, 0.0, 1.0)
         check_number("noise", self.noise, 0.0)
         if self.backups is not None:
-            check_number("backups", self.backups, 1)
+            check_whole_number("backups", self.backups, 1)
 
 
 class View(NamedTuple):
@@ -127,14 +127,24 @@ class Update(NamedTuple):
     zeta: th.Tensor
 
 
-def exact_view(mdp: MDP) -> Observe:
-    """The MDP is known; advantages are those of the policy mixed with, over its own visitation."""
+class ExactView:
+    """The MDP is known; advantages are those of the policy mixed with, over its own visitation.
 
-    def observe(log_deployed: th.Tensor, log_old: th.Tensor) -> View:
-        evaluation = mdp.evaluate(log_old)
-        return View(mdp, evaluation.visitation, evaluation.q)
+    Remembers its last evaluation, so that who follows an update and the next update share one.
+    """
 
-    return observe
+    def __init__(self, mdp: MDP) -> None:
+        self.mdp = mdp
+        self._last: tuple[th.Tensor, Evaluation] | None = None
+
+    def evaluate(self, log_policy: th.Tensor) -> Evaluation:
+        if self._last is None or self._last[0] is not log_policy:
+            self._last = (log_policy, self.mdp.evaluate(log_policy))
+        return self._last[1]
+
+    def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
+        evaluation = self.evaluate(log_old)
+        return View(self.mdp, evaluation.visitation, evaluation.q)
 
 
 def evaluate(

@@ -2,7 +2,7 @@
 
 import torch as th
 
-from sb3_cpp.checks import check_number
+from sb3_cpp.checks import check_number, check_whole_number
 from sb3_cpp.tabular.mdp import MDP
 
 
@@ -13,7 +13,7 @@ def garnet(
 
     The probabilities of the successors are uniform on the simplex (Bhatnagar et al. 2009).
     """
-    check_number("n_mdps", n_mdps, 1)
+    check_whole_number("n_mdps", n_mdps, 1)
     check_number("branching", branching, 1, n_states)
     shape = (n_mdps, n_states, n_actions)
     order = th.rand(*shape, n_states, dtype=th.float64, generator=generator)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import torch as th
 
-from sb3_cpp.checks import check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 from sb3_cpp.tabular.mdp import MDP
 
 ACTIONS = ("up", "right", "down", "left")
@@ -34,13 +34,12 @@ class DangerGrid:
     goal_reward: float = 1.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 2:
-            raise ValueError(f"size must be a whole number of at least 2, got {self.size!r}")
+        check_whole_number("size", self.size, 2)
         check_number("success_probability", self.success_probability, 0.0, 1.0)
         corners = ((0, 0), (self.size - 1, self.size - 1))
         for cell in self.danger:
             if len(cell) != 2 or not all(0 <= c < self.size for c in cell) or tuple(cell) in corners:
-                raise ValueError(f"danger must list cells (row, column) of the grid, not start or goal, got {cell!r}")
+                raise InvalidArgument(f"danger must list cells (row, column) of the grid, not start or goal, got {cell!r}")
         for name in ("step_reward", "danger_reward", "goal_reward"):
             check_number(name, getattr(self, name), -1.0, 1.0)
 

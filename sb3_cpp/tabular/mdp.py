@@ -34,7 +34,7 @@ def _first_bad(name: str, bad: th.Tensor, values: th.Tensor, allowed: str) -> No
 
 
 def _check_distribution(name: str, p: th.Tensor) -> None:
-    _first_bad(name, ~((p >= 0.0) & (p <= 1.0 + _SUM_TOLERANCE)), p, "a probability in [0, 1]")
+    _first_bad(name, ~(p >= 0.0), p, "a probability in [0, 1]")
     sums = p.sum(-1)
     _first_bad(f"sum of {name}", (sums - 1.0).abs() > _SUM_TOLERANCE, sums, "1")
 
@@ -95,7 +95,8 @@ class MDP:
 
     def backup(self, v: th.Tensor) -> th.Tensor:
         """``r(s,a) + gamma sum_s' P(s'|s,a) v(s')``, shape (..., S, A), of state values (..., S)."""
-        return self.reward + self.gamma * (self.transition @ v[..., None, :, None]).squeeze(-1)
+        following = self.transition.flatten(-3, -2) @ v[..., None]  # one matrix per MDP: far faster than one per state
+        return self.reward + self.gamma * following.reshape(self.reward.shape)
 
     def state_transition(self, log_policy: th.Tensor) -> th.Tensor:
         """``P_pi(s'|s) = sum_a pi(a|s) P(s'|s,a)``, shape (..., S, S)."""
