@@ -54,6 +54,9 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     except InvalidArgument as error:
         print(f"error: {error}", file=sys.stderr)
         code = 2
+    except OSError as error:  # a full disk, a folder without permission
+        print(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = 130

@@ -26,24 +26,27 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         raise InvalidArgument(f"config must be YAML, got {str(path)!r} ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InvalidArgument(f"config must be a mapping of names to values, got {str(path)!r} with {content!r}")
-    _refuse_text_numbers(content, str(path))
+    refuse_text_numbers(content, str(path))
     return content
 
 
-def _refuse_text_numbers(value: Any, place: str) -> None:
+def refuse_text_numbers(value: Any, place: str) -> None:
+    """Raise for text such as ``1e-3``, at any depth."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
-            _refuse_text_numbers(entry, f"{place}: {key}")
+            refuse_text_numbers(entry, f"{place}: {key}")
     elif isinstance(value, list):
         for entry in value:
-            _refuse_text_numbers(entry, place)
+            refuse_text_numbers(entry, place)
     elif isinstance(value, str) and "e" in value.lower():
         try:
             number = float(value)
         except ValueError:
             return
         if math.isfinite(number):
-            raise InvalidArgument(f"{place} must be a number with a point before the exponent, as in 1.0e-3, got text {value!r}")
+            raise InvalidArgument(
+                f"{place} must be a number with a point before the exponent, as in 1.0e-3, got text {value!r}"
+            )
 
 
 def settings_from(cls: type[Settings], values: Mapping[str, Any], source: str) -> Settings:
