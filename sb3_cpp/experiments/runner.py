@@ -38,7 +38,7 @@ from sb3_cpp.experiments.progress import ProgressCallback, write_status
 from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
 from sb3_cpp.experiments.suite import RunConfig
 
-FAILURE, HISTORY = "failure.log", "run.log"
+FAILURE, HISTORY, OUTPUT = "failure.log", "run.log", "output.log"
 
 
 class RunFailed(RuntimeError):
@@ -62,7 +62,7 @@ def is_finished(folder: Path) -> bool:
 
 def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
     """Refuse a folder that holds something else, naming what differs."""
-    if not folder.exists() or not any(path.name != ".lock" for path in folder.iterdir()):
+    if not folder.exists() or not any(path.name not in (".lock", OUTPUT) for path in folder.iterdir()):
         return
     try:
         there = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]

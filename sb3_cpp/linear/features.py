@@ -30,12 +30,7 @@ class RadialBasis:
     """
 
     def __init__(
-        self,
-        low: Sequence[float],
-        high: Sequence[float],
-        bins: Sequence[int],
-        width: float = 0.8,
-        periodic: Sequence[int] = (),
+        self, low: Sequence[float], high: Sequence[float], bins: Sequence[int], width: float = 0.8, periodic: Sequence[int] = ()
     ) -> None:
         check_number("width", width, 0.0, low_open=True)
         if not len(low) == len(high) == len(bins) > 0:
@@ -154,10 +149,7 @@ class LinearQ:
             rows, per_group = phi.flatten(0, 1), self.n_actions
         else:
             groups = th.arange(len(phi)).unsqueeze(-1).expand_as(actions)
-            rows, per_group = (
-                (phi.unsqueeze(-1) * self.action_features.to(phi)[actions].unsqueeze(-2)).flatten(-2).flatten(0, 1),
-                1,
-            )
+            rows, per_group = (phi.unsqueeze(-1) * self.action_features.to(phi)[actions].unsqueeze(-2)).flatten(-2).flatten(0, 1), 1
         # each action's rows lie together, so that no product is spent on the zeros of a block matrix
         order = groups.flatten().argsort(stable=True)
         counts = th.bincount(groups.flatten(), minlength=len(phi) * per_group).tolist()

@@ -90,8 +90,7 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         start = {"angle": -math.pi, "velocity": 0.0, **(options or {})}
         speed = self.physics.max_speed
         self._place(
-            check_number("angle", start["angle"], -math.pi, math.pi),
-            check_number("velocity", start["velocity"], -speed, speed),
+            check_number("angle", start["angle"], -math.pi, math.pi), check_number("velocity", start["velocity"], -speed, speed)
         )
         return self._observation(), {}
 
