@@ -87,7 +87,8 @@ class LocalPool:
         self._running: dict[int, tuple[Cell, Any, Connection]] = {}
         self._context: Any = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
         if sys.platform != "win32":
-            self._context.set_forkserver_preload(["sb3_cpp.experiments.pools"])  # torch is imported once, not once a cell
+            # Imported once, not once a cell; torch loads the second one when it makes an optimiser
+            self._context.set_forkserver_preload(["sb3_cpp.experiments.pools", "torch._dynamo"])
 
     def start(self, cells: list[Cell]) -> None:
         self._waiting += cells
