@@ -45,6 +45,8 @@ def enjoy(
     folder = Path(run) if run is not None else _usual_folder(algo, env, seed, suite, root)
     config, model = load_run(folder)
     mode = "rgb_array" if path is not None else _window(render)
+    if mode != "human":
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without looking for a screen
     venv = make_run_environment(config, training=False, **({"render_mode": mode} if mode else {}))
     venv.seed(play_seed)
     try:
@@ -73,7 +75,8 @@ def load_run(folder: Path) -> tuple[RunConfig, BaseAlgorithm]:
         raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
     config = RunConfig(**yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"])
     algorithm = get_algorithm(config.algorithm)
-    return config, algorithm.load(path, **({"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}))
+    changes: dict[str, Any] = {"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}
+    return config, algorithm.load(path, **changes)
 
 
 def _window(render: bool) -> str | None:

@@ -13,7 +13,7 @@ from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments import minatar
 from sb3_cpp.experiments.algorithms import suggestion
 
-# Ids that appear only once their package is imported: prefix -> (package, extra of ours)
+# gymnasium learns these only when they are made
 _MINATAR = [f"MinAtar/{game}-v{version}" for game in minatar.GAMES for version in (0, 1)]
 
 
@@ -87,7 +87,7 @@ def make_environment(
 def _thunk(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]) -> Callable[[], gym.Env[Any, Any]]:
     def make() -> gym.Env[Any, Any]:
         maker = minatar.make_minatar if env_id in _MINATAR else gym.make
-        return Monitor(maker(env_id, max_episode_steps=max_episode_steps, **kwargs))  # type: ignore[operator]
+        return Monitor(maker(env_id, max_episode_steps=max_episode_steps, **kwargs))
 
     return make
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,26 @@ class EvaluationCallback(BaseCallback):
 
     Each evaluation seeds its environments by the run's seed and its own number, so it depends on the weights alone and not on
     the evaluations before it.
+
+    :param env: one environment, of its own
+    :param path: the file
+    :param total: steps of the whole run
+    :param on_evaluation: called after each evaluation with the mean returns of all so far
     """
 
-    def __init__(self, env: VecEnv, path: Path, every: int, episodes: int, seed: int, total: int) -> None:
+    def __init__(
+        self,
+        env: VecEnv,
+        path: Path,
+        every: int,
+        episodes: int,
+        seed: int,
+        total: int,
+        on_evaluation: Callable[[list[float]], None] | None = None,
+    ) -> None:
         super().__init__()
         self.env, self.path, self.every, self.episodes, self.seed, self.total = env, path, every, episodes, seed, total
+        self.on_evaluation = on_evaluation
         self.timesteps: list[int] = []
         self.results: list[list[float]] = []
         self.lengths: list[list[int]] = []
@@ -130,10 +146,8 @@ class EvaluationCallback(BaseCallback):
         arrays = {"timesteps": self.timesteps, "results": self.results, "ep_lengths": self.lengths}
         _save_evaluations(self.path, {key: np.asarray(value) for key, value in arrays.items()})
         self.logger.record("eval/mean_reward", self.means[-1])
-        self.on_evaluation(len(self.timesteps), self.means)
-
-    def on_evaluation(self, number: int, means: list[float]) -> None:
-        """For subclasses: after each evaluation, with the means of all so far."""
+        if self.on_evaluation is not None:
+            self.on_evaluation(self.means)
 
     @property
     def means(self) -> list[float]:

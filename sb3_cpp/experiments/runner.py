@@ -5,7 +5,7 @@ import shutil
 import time
 import traceback
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,10 @@ from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
 from sb3_cpp.experiments.suite import RunConfig
 
 FAILURE, HISTORY, OUTPUT = "failure.log", "run.log", "output.log"
+
+
+class StopRun(Exception):
+    """Raised by who watches a run, to end it without a result."""
 
 
 class RunFailed(RuntimeError):
@@ -93,7 +97,7 @@ def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     algorithm = get_algorithm(config.algorithm)
     values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
     try:
-        return algorithm(env=env, seed=config.seed, **values)  # type: ignore[call-arg]
+        return algorithm(env=env, seed=config.seed, **values)
     except (TypeError, ValueError, AssertionError, AttributeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidArgument(f"{config.algo} on {config.env} cannot be built: {reason}") from None
@@ -113,7 +117,7 @@ def train_run(
     show: str = "lines",
     writers: Sequence[KVWriter] = (),
     callbacks: Sequence[BaseCallback] = (),
-    evaluation: type[logs.EvaluationCallback] | Any = logs.EvaluationCallback,
+    on_evaluation: Callable[[list[float]], None] | None = None,
     folder: Path | None = None,
 ) -> Outcome:
     """Train one run, or go on with it; a finished run is left as it is.
@@ -124,7 +128,7 @@ def train_run(
     :param show: "bar", "lines" or "nothing" on the console
     :param writers: further outputs of SB3's logger
     :param callbacks: further callbacks
-    :param evaluation: class of the evaluation callback
+    :param on_evaluation: called after each evaluation with the mean returns of all so far; may raise :class:`StopRun`
     :param folder: the run's folder, if not the usual place under ``root``
     """
     folder = folder or config.folder(root)
@@ -143,7 +147,7 @@ def train_run(
         model = make_model(config, env) if checkpoint is None else _load_model(config, env, checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder):
-            run = _Run(config, folder, env, model, show, writers, callbacks, evaluation)
+            run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
             return run.train(checkpoint)
     finally:
         env.close()
@@ -180,18 +184,20 @@ class _Run:
         show: str,
         writers: Sequence[KVWriter],
         callbacks: Sequence[BaseCallback],
-        evaluation: Any,
+        on_evaluation: Callable[[list[float]], None] | None,
     ) -> None:
         self.config, self.folder, self.env, self.model = config, folder, env, model
-        self.writers, self.callbacks, self.evaluation = writers, callbacks, evaluation
+        self.writers, self.callbacks, self.on_evaluation = writers, callbacks, on_evaluation
         self.progress = ProgressCallback(folder, config.n_timesteps, show)
         self.interruption = Interruption()
         self.began, self.elapsed = time.monotonic(), 0.0
 
     def train(self, checkpoint: Path | None) -> Outcome:
         own = checkpoint is not None and checkpoint.is_dir() and self.folder.resolve() in checkpoint.resolve().parents
-        counters = read_counters(checkpoint) if checkpoint is not None and own else {"logs": {}, "timesteps": 0}
-        self.elapsed = float(counters.get("elapsed", 0.0))
+        counters: dict[str, Any] = {"logs": {}, "timesteps": 0, "elapsed": 0.0}
+        if checkpoint is not None and own:
+            counters = read_counters(checkpoint)
+        self.elapsed = counters["elapsed"]
         logs.cut_back_logs(self.folder, counters["logs"], counters["timesteps"])
         self._write_config()
         self._note(f"{'started' if checkpoint is None else 'resumed'} at step {self.model.num_timesteps}")
@@ -218,12 +224,10 @@ class _Run:
             write_status(folder, **self.progress.status("interrupted"))
             self._note(f"interrupted at step {model.num_timesteps}")
             return Outcome("interrupted", folder, model.num_timesteps, exit_code=self.interruption.exit_code)
-        except OSError:
+        except (OSError, StopRun):
             raise
         except Exception as error:
             self._fail(error)
-            if type(error).__name__ == "TrialPruned":
-                raise
             raise RunFailed(
                 f"{config.name()} failed at step {model.num_timesteps}: {error} (see {folder / FAILURE})"
             ) from error
@@ -241,13 +245,14 @@ class _Run:
             callbacks.append(IterationCallback(folder / logs.ITERATIONS))
         evaluation = None
         if config.evaluate_every:
-            evaluation = self.evaluation(
+            evaluation = logs.EvaluationCallback(
                 make_run_environment(config, training=False),
                 folder / logs.EVALUATIONS,
                 config.evaluate_every,
                 config.eval_episodes,
                 config.seed,
                 config.n_timesteps,
+                self.on_evaluation,
             )
             callbacks.append(evaluation)
         boundary = BoundaryCallback(self.interruption, self._save, config.save_every)

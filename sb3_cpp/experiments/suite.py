@@ -1,7 +1,7 @@
 """Suites: one YAML file says what is compared, environment first, with the shared backbone written once.
 
-``shared:`` holds for all runs, ``envs:`` for one environment, ``algos:`` for one algorithm, ``algos:`` inside an environment for
-that pair; the later wins over the earlier, the command line over all, and what nobody says is the default of the class.
+``shared:`` holds for all runs, ``envs:`` for one environment, ``algos:`` for one algorithm, ``algos:`` inside an environment
+for that pair; the later wins over the earlier, the command line over all, and what nobody says is the default of the class.
 Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an algorithm does not have (PPO has no ``buffer_size``) is
 left out for it. An environment with ``suite: minatar`` starts from what that suite says about it.
 ``search:`` holds the search spaces of ``scripts/tune.py``.
@@ -127,12 +127,12 @@ class Suite:
         shared, env_block = self.shared, dict(self.envs.get(env) or {})
         if "suite" in env_block:
             origin = load_suite(env_block.pop("suite"))
-            shared = _merge(origin.shared, shared)
-            env_block = _merge(origin.envs.get(env) or {}, env_block)
-            own = _merge(origin.algos.get(name) or {}, own)
+            shared = merge(origin.shared, shared)
+            env_block = merge(origin.envs.get(env) or {}, env_block)
+            own = merge(origin.algos.get(name) or {}, own)
         pair = (env_block.pop("algos", None) or {}).get(algo) or {}
         place = f"suite {self.name}"
-        loose = _merge(
+        loose = merge(
             self._fitting(algorithm, shared, f"{place}, shared"),
             self._fitting(algorithm, env_block, f"{place}, envs, {env}"),
         )
@@ -141,7 +141,7 @@ class Suite:
         merged = loose
         for values, where in strict:
             check_hyperparameters(algorithm, [key for key in values if key not in RUN_KEYS], where)
-            merged = _merge(merged, values)
+            merged = merge(merged, values)
         run = {key: merged.pop(key) for key in RUN_KEYS if key in merged}
         if "n_timesteps" not in run:
             raise InvalidArgument(f"{env} is in no suite, so the number of steps must be given: -n STEPS")
@@ -158,12 +158,12 @@ class Suite:
         return {key: value for key, value in values.items() if key in RUN_KEYS or key in own}
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """The later value wins; mappings (policy_kwargs) are merged, not replaced."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
@@ -231,5 +231,5 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
         refuse_text_numbers(value, f"-params {key}")
         for part in reversed(key.split(".")):
             value = {part: value}
-        overrides = _merge(overrides, value)
+        overrides = merge(overrides, value)
     return overrides
