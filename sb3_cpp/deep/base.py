@@ -75,7 +75,9 @@ class RegularizedDQN(DQN):
         self._measure_gradients = True
         try:
             super().__init__(policy, env, *dqn_args, **dqn_kwargs)
-        except AssertionError as error:
+        except InvalidArgument:
+            raise
+        except AssertionError as error:  # SB3's own checks
             action_space = getattr(self, "action_space", None)
             if action_space is not None and not isinstance(action_space, spaces.Discrete):
                 raise InvalidArgument(f"env must have a Discrete action space, got {action_space}") from None
