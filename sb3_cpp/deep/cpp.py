@@ -5,6 +5,7 @@ from typing import Any
 import torch as th
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
 
 from sb3_cpp.checks import check_choice, check_number
 from sb3_cpp.deep.base import RegularizedDQN
@@ -99,6 +100,9 @@ class DeepCPP(RegularizedDQN):
         if self.form == "implicit":
             return log_boltzmann(values, self.temperature)
         return log_greedy(values, log_previous, self.alpha, self.temperature)
+
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
         if self.form == "implicit":

@@ -69,7 +69,7 @@ def test_modqn_with_full_weight_equals_dqn_that_acts_on_its_second_network():
     """Given equal initial weights, w = 1 keeps H and Q equal to the bit, and both equal to DQN."""
     kwargs = {"seed": 1, "learning_starts": 100, "target_update_interval": 120, "buffer_size": 5000, "device": "cpu"}
     models = []
-    for cls, own in ((MoDQN, {"momentum": 1.0}), (RegularizedDQN, {"loss": "mse"})):
+    for cls, own in ((MoDQN, {"momentum": 1.0, "fast": False}), (RegularizedDQN, {"loss": "mse"})):
         model = cls("MlpPolicy", make_vec_env("CartPole-v1", seed=3), **kwargs, **own)
         models.append(model)
     momentum, dqn = models
