@@ -3,6 +3,7 @@
 import inspect
 import math
 from collections import defaultdict
+from functools import reduce
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch.nn import functional as F
 
 from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.fast import Preprocessor, run_preprocessed, speed_up
+from sb3_cpp.deep.fast import Preprocessor, has_modes, run_preprocessed, speed_up
 from sb3_cpp.regularization import log_boltzmann
 
 SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
@@ -95,6 +96,7 @@ class RegularizedDQN(DQN):
                 "n-step returns leave out the entropy and KL terms of the skipped steps"
             )
         super()._setup_model()
+        self._has_modes = has_modes(self.q_net)
         self._preprocessor = None
         if self.fast:
             speed_up(self.policy)
@@ -153,7 +155,7 @@ class RegularizedDQN(DQN):
                 target = self._target(batch)
 
             losses = self._losses(batch, target)
-            loss = th.stack(list(losses.values())).sum()
+            loss = reduce(th.add, losses.values())
             self._check_finite(loss, losses, step)
             if self._measure_gradients:
                 self._record_gradients(losses)
@@ -184,9 +186,9 @@ class RegularizedDQN(DQN):
     def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
         networks = (self.q_net, self.q_net_target)
         if self._preprocessor is None:
-            return Batch(samples, self.gamma, *networks)
+            return Batch(samples, self.gamma, *networks, has_modes=self._has_modes)
         stacked = self._preprocessor(samples)
-        return Batch(samples, self.gamma, *networks, run_preprocessed, stacked, self._joint_networks())
+        return Batch(samples, self.gamma, *networks, run_preprocessed, stacked, self._joint_networks(), self._has_modes)
 
     def _on_step(self) -> None:
         """

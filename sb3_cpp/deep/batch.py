@@ -28,6 +28,7 @@ class Batch:
     :param forward: how a network is run on observations
     :param stacked: s and s' one below the other, if the observations are one tensor
     :param joint: target networks that will be asked for their values at s and at s': both then come from one forward
+    :param has_modes: whether the online network behaves differently when it learns (batch norm, dropout)
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Batch:
         forward: Forward = plain_forward,
         stacked: th.Tensor | None = None,
         joint: Collection[nn.Module] = (),
+        has_modes: bool = True,
     ) -> None:
         self.actions = samples.actions.long()
         self.rewards = samples.rewards
@@ -50,8 +52,8 @@ class Batch:
         if stacked is not None:
             self._observations, self._next_observations = stacked.chunk(2)
         self._online, self._target = online, target
-        self._forward, self._stacked, self._joint = forward, stacked, joint
-        self._frozen: dict[tuple[nn.Module, str], th.Tensor] = {}
+        self._forward, self._stacked, self._joint, self._has_modes = forward, stacked, joint, has_modes
+        self._memory: dict[Any, th.Tensor] = {}
 
     @cached_property
     def q(self) -> th.Tensor:
@@ -61,11 +63,13 @@ class Batch:
     @cached_property
     def next_q(self) -> th.Tensor:
         """Online values at s', as the network acts: without dropout and without touching batch-norm statistics."""
-        training = self._online.training
-        self._online.train(False)
+        switch = self._has_modes and self._online.training
+        if switch:
+            self._online.train(False)
         with th.no_grad():
             values = self._forward(self._online, self._next_observations)
-        self._online.train(training)
+        if switch:
+            self._online.train(True)
         return values
 
     @property
@@ -92,14 +96,20 @@ class Batch:
         return self._evaluate(network, "s'", self._next_observations)
 
     def _evaluate(self, network: nn.Module, state: str, observations: PyTorchObs) -> th.Tensor:
-        if (network, state) not in self._frozen:
+        if (network, state) not in self._memory:
             with th.no_grad():
                 if self._stacked is not None and network in self._joint:
                     now, later = self._forward(network, self._stacked).chunk(2)
-                    self._frozen.update({(network, "s"): now, (network, "s'"): later})
+                    self._memory.update({(network, "s"): now, (network, "s'"): later})
                 else:
-                    self._frozen[network, state] = self._forward(network, observations)
-        return self._frozen[network, state]
+                    self._memory[network, state] = self._forward(network, observations)
+        return self._memory[network, state]
+
+    def once(self, name: str, compute: Callable[[], th.Tensor]) -> th.Tensor:
+        """A quantity that several hooks need, computed for the first of them."""
+        if name not in self._memory:
+            self._memory[name] = compute()
+        return self._memory[name]
 
     def taken(self, values: th.Tensor) -> th.Tensor:
         """The value of the action taken, shape (batch, 1)."""

@@ -8,6 +8,17 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
+# Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
+MODELESS = (
+    *(f"torch.nn.modules.{kind}" for kind in ("linear", "conv", "activation", "container", "flatten")),
+    *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
+)
+
+
+def has_modes(network: nn.Module) -> bool:
+    """Whether the network may behave differently when it learns; every layer that is not known counts as such."""
+    return any(type(module).__module__ not in MODELESS for module in network.modules())
+
 
 def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
     """A Q-network on observations that are preprocessed already."""
