@@ -1,0 +1,263 @@
+"""A replay buffer that stores each frame of a frame stack once: an eighth of the memory of SB3's, the same samples to the bit.
+
+SB3's ReplayBuffer keeps both stacks of every transition, so each 84x84 frame is stored eight times. Here a transition is
+n_stack + 1 numbers, the places of its frames in one array: the first n_stack of them are the observation, the last n_stack the
+next observation.
+"""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_cpp.checks import InvalidArgument
+
+try:
+    import psutil  # type: ignore[import-untyped]
+except ImportError:  # then nobody can be warned, as in SB3
+    psutil = None
+
+BLANK = 0  # the place of the black frame that pads the first stacks of every episode; stored once, never released
+
+
+class Stacks:
+    """Stands for the arrays `observations` and `next_observations` of SB3's buffer: `[rows, envs]` rebuilds stacks."""
+
+    def __init__(self, buffer: "FrameReplayBuffer", shift: int):
+        self.buffer = buffer
+        self.shift = shift
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.buffer.buffer_size, self.buffer.n_envs, *self.buffer.obs_shape)
+
+    def __getitem__(self, key: Any) -> np.ndarray:
+        """Index rows and environments as in the full array; a trailing `:` for the pixels is allowed (SB3 writes one)."""
+        while isinstance(key, tuple) and len(key) > 2 and key[-1] == slice(None):
+            key = key[:-1]
+        if isinstance(key, tuple) and len(key) > 2:
+            raise IndexError(f"only rows and environments can be indexed here, got {len(key)} indices")
+        buffer = self.buffer
+        places = buffer.places[key][..., self.shift : self.shift + buffer.n_stack]
+        stacks = buffer.frames.take(places, axis=0)
+        return stacks if buffer.channels_first else np.ascontiguousarray(np.moveaxis(stacks, -3, -1))
+
+
+class FrameReplayBuffer(ReplayBuffer):
+    """SB3's ReplayBuffer for stacked frames, each frame stored once.
+
+    Frames that no transition needs any more are released when the oldest transition is overwritten, so what is kept is what
+    the `buffer_size` transitions need: one frame per transition and one more per episode. Room for one extra frame in 16 is
+    reserved (the system hands out memory only when it is written); should episodes be so short that this does not suffice,
+    the array grows by a 32nd at a time. No transition is dropped for it: memory grows, at worst to 5/8 of SB3's.
+
+    A sample's observations and next observations are two views of the same new frames: do not change them in place.
+    Loading a pickled buffer holds it twice for a moment.
+
+    :param buffer_size: number of transitions, divided among the environments as in SB3
+    :param observation_space: uint8 images, channels first (n_stack, H, W) or last (H, W, n_stack), one channel per frame
+    :param optimize_memory_usage: must be False; SB3's way to save half, which loses terminal observations
+    :param kwargs: further arguments of the parent class (n_steps and gamma for NStepFrameReplayBuffer)
+    """
+
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        **kwargs: Any,
+    ):
+        if optimize_memory_usage:
+            raise InvalidArgument("optimize_memory_usage must be False for a frame buffer, which saves more, got True")
+        self.channels_first, self.n_stack, frame_shape = _frame_layout(observation_space)
+        # The parent makes everything but the observations, of which it is told that they have no pixels.
+        super().__init__(
+            buffer_size,
+            spaces.Box(0, 255, (0,), np.uint8),
+            action_space,
+            device=device,
+            n_envs=n_envs,
+            handle_timeout_termination=handle_timeout_termination,
+            **kwargs,
+        )
+        assert observation_space.shape is not None
+        self.observation_space = observation_space
+        self.obs_shape = observation_space.shape
+        self.observations = Stacks(self, shift=0)  # type: ignore[assignment]
+        self.next_observations = Stacks(self, shift=1)  # type: ignore[assignment]
+
+        n_transitions = self.buffer_size * n_envs
+        # Beside the share for episode ends: the black frame, the first stacks, and what one add takes before it releases.
+        self._planned = 1 + n_transitions + n_transitions // 16 + 2 * n_envs * (self.n_stack + 1)
+        self.places = np.zeros((self.buffer_size, n_envs, self.n_stack + 1), dtype=np.int32)
+        self.frames = np.zeros((self._planned, *frame_shape), dtype=np.uint8)
+        self._reset_places()
+        _warn_if_too_large(n_transitions * self.frames[0].nbytes + self.places.nbytes + self.actions.nbytes)
+
+    def _reset_places(self) -> None:
+        """All places but the black frame's are free: first the ones given back, then the ones never used."""
+        self._released = np.zeros(0, dtype=np.int32)
+        self._n_released = 0
+        self._n_used = BLANK + 1
+
+    def reset(self) -> None:
+        super().reset()
+        self._reset_places()
+
+    def add(
+        self,
+        obs: np.ndarray,
+        next_obs: np.ndarray,
+        action: np.ndarray,
+        reward: np.ndarray,
+        done: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        stacks, next_stacks = self._as_stacks("obs", obs), self._as_stacks("next_obs", next_obs)
+        if not np.array_equal(next_stacks[:, :-1], stacks[:, 1:]):
+            raise InvalidArgument(
+                f"next_obs must be obs moved on by one frame, with {self.n_stack} frames of one channel stacked; it is not. "
+                "Is the environment frame-stacked, and does it give terminal_observation?"
+            )
+        row = np.empty((self.n_envs, self.n_stack + 1), dtype=np.int32)
+        continued = self._continued(stacks)
+        row[continued, :-1] = self.places[self.pos - 1, continued, 1:]
+        for env in np.flatnonzero(~continued):
+            row[env, :-1] = self._store_stack(stacks[env])
+        row[:, -1] = self._take_places(self.n_envs)
+        self.frames[row[:, -1]] = next_stacks[:, -1]
+
+        oldest = self.places[self.pos].copy()
+        self.places[self.pos] = row
+        if self.full:
+            self._release(oldest, still_used=self.places[(self.pos + 1) % self.buffer_size])
+
+        self.actions[self.pos] = action.reshape((self.n_envs, self.action_dim))
+        self.rewards[self.pos] = reward
+        self.dones[self.pos] = done
+        if self.handle_timeout_termination:
+            self.timeouts[self.pos] = [info.get("TimeLimit.truncated", False) for info in infos]
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.full = True
+            self.pos = 0
+
+    def _as_stacks(self, name: str, obs: np.ndarray) -> np.ndarray:
+        """The observations as (n_envs, n_stack, H, W), without a copy."""
+        obs = np.asarray(obs)
+        if obs.shape != (self.n_envs, *self.obs_shape) or obs.dtype != np.uint8:
+            expected = (self.n_envs, *self.obs_shape)
+            raise InvalidArgument(f"{name} must be uint8 of shape {expected}, got {obs.dtype} of shape {obs.shape}")
+        return obs if self.channels_first else np.moveaxis(obs, -1, 1)
+
+    def _continued(self, stacks: np.ndarray) -> np.ndarray:
+        """For each environment, whether its stack is the previous next stack. Done flags are not asked: a caller may also
+        reset in mid-episode, and a lost life may leave the stack as it is."""
+        if self.pos == 0 and not self.full:
+            return np.zeros(self.n_envs, dtype=bool)
+        previous = self.frames.take(self.places[self.pos - 1, :, 1:], axis=0)
+        return np.array([np.array_equal(*pair) for pair in zip(previous, stacks)])
+
+    def _store_stack(self, stack: np.ndarray) -> np.ndarray:
+        """Places of the frames of an episode's first stack; black frames and repetitions of the frame before take no room."""
+        places = np.empty(self.n_stack, dtype=np.int32)
+        for i, frame in enumerate(stack):
+            if not frame.any():
+                places[i] = BLANK
+            elif i > 0 and np.array_equal(frame, stack[i - 1]):
+                places[i] = places[i - 1]
+            else:
+                places[i : i + 1] = self._take_places(1)
+                self.frames[places[i]] = frame
+        return places
+
+    def _take_places(self, n: int) -> np.ndarray:
+        """Free places, those given back last first: they are the oldest frames' and so the array fills as a ring."""
+        n_old = min(n, self._n_released)
+        self._n_released -= n_old
+        old = self._released[self._n_released : self._n_released + n_old]
+        first_new, self._n_used = self._n_used, self._n_used + n - n_old
+        if self._n_used > len(self.frames):
+            self._grow()
+        return np.concatenate([old, np.arange(first_new, self._n_used, dtype=np.int32)])
+
+    def _grow(self) -> None:
+        """Room for a 32nd more frames. Resizing in place copies nothing on Linux; numpy refuses it while a view is held."""
+        shape = (self._n_used + max(len(self.frames) // 32, self.n_envs), *self.frames.shape[1:])
+        try:
+            self.frames.resize(shape)
+        except ValueError:
+            grown = np.zeros(shape, dtype=np.uint8)
+            grown[: len(self.frames)] = self.frames
+            self.frames = grown
+
+    def _release(self, oldest: np.ndarray, still_used: np.ndarray) -> None:
+        """Give back the frames of an overwritten row that the row after it does not use. No later row can use them then:
+        a row's frames are new or were in the row before, and no two environments share one."""
+        unused = (oldest[:, :, None] != still_used[:, None, :]).all(axis=2) & (oldest != BLANK)
+        places = np.unique(oldest[unused])
+        n = self._n_released + len(places)
+        if n > len(self._released):
+            self._released = np.concatenate([self._released[: self._n_released], np.empty(2 * n, dtype=np.int32)])
+        self._released[self._n_released : n] = places
+        self._n_released = n
+
+    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """SB3's samples, drawn with the same random numbers; each sample's n_stack + 1 frames are gathered once."""
+        if env is not None or not self.channels_first:
+            return super()._get_samples(batch_inds, env)
+        env_indices = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
+        at = (batch_inds, env_indices)
+        ended = (self.dones[at] * (1 - self.timeouts[at])).reshape(-1, 1)
+        gathered = (self.frames.take(self.places[at], axis=0), self.actions[at], ended, self.rewards[at].reshape(-1, 1))
+        # All of these are new arrays: torch may have them without a second copy.
+        frames, actions, dones, rewards = (self.to_torch(array, copy=False) for array in gathered)
+        return ReplayBufferSamples(frames[:, :-1], actions, frames[:, 1:], dones, rewards)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Frames never written are not saved."""
+        return {**self.__dict__, "frames": self.frames[: self._n_used]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        used = self.frames
+        self.frames = np.zeros((max(self._planned, len(used)), *used.shape[1:]), dtype=np.uint8)
+        self.frames[: len(used)] = used
+
+
+class NStepFrameReplayBuffer(FrameReplayBuffer, NStepReplayBuffer):
+    """SB3's NStepReplayBuffer with each frame stored once: `replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}`."""
+
+    _get_samples = NStepReplayBuffer._get_samples  # reads the stacks through `observations` and `next_observations`
+
+
+def _frame_layout(space: spaces.Space) -> tuple[bool, int, tuple[int, int]]:
+    """Whether channels come first, the number of stacked frames, and a frame's (H, W); by SB3's rule that they are fewest."""
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
+        raise InvalidArgument(f"observation_space must be a stack of frames, a 3-dimensional uint8 Box, got {space}")
+    axis = int(np.argmin(space.shape))
+    if axis == 1 or space.shape[axis] < 2:
+        raise InvalidArgument(
+            f"observation_space must have its 2 or more stacked frames on the first or last axis, got shape {space.shape}"
+        )
+    first, second = (n for i, n in enumerate(space.shape) if i != axis)
+    return axis == 0, space.shape[axis], (first, second)
+
+
+def _warn_if_too_large(n_bytes: int) -> None:
+    available = psutil.virtual_memory().available if psutil is not None else n_bytes
+    if n_bytes > available:
+        warnings.warn(
+            "This system does not have apparently enough memory to store the complete "
+            f"replay buffer {n_bytes / 1e9:.2f}GB > {available / 1e9:.2f}GB",
+            stacklevel=3,
+        )

@@ -1,0 +1,198 @@
+"""The frame buffer against SB3's own: the same samples to the bit, whatever happens to the episodes."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch as th
+from frame_streams import FRAME, N_STACK, random_stream, stacked_space
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+
+from sb3_cpp.atari.frame_buffer import BLANK, FrameReplayBuffer, NStepFrameReplayBuffer
+
+ACTIONS = spaces.Discrete(5)
+
+
+def make(cls: Any, size: int, n_envs: int, channels_first: bool = True, **kwargs: Any) -> Any:
+    return cls(size, stacked_space(channels_first), ACTIONS, device="cpu", n_envs=n_envs, **kwargs)
+
+
+def pair(size: int, n_envs: int, channels_first: bool = True, **kwargs: Any) -> tuple[ReplayBuffer, FrameReplayBuffer]:
+    return make(ReplayBuffer, size, n_envs, channels_first, **kwargs), make(
+        FrameReplayBuffer, size, n_envs, channels_first, **kwargs
+    )
+
+
+def assert_same_samples(expected: ReplayBuffer, actual: ReplayBuffer, batch: int, seed: int = 0) -> None:
+    np.random.seed(seed)
+    wanted = expected.sample(batch)
+    state = np.random.get_state()[1].tolist()
+    np.random.seed(seed)
+    got = actual.sample(batch)
+    assert np.random.get_state()[1].tolist() == state, "sampling must use the random numbers that SB3's uses"
+    for name, one, other in zip(wanted._fields, wanted, got):
+        if one is not None:
+            assert one.dtype == other.dtype, name
+            assert th.equal(one, other), name
+
+
+def assert_same_contents(expected: ReplayBuffer, actual: FrameReplayBuffer) -> None:
+    rows = np.arange(expected.size())
+    assert np.array_equal(expected.observations[rows], actual.observations[rows])
+    assert np.array_equal(expected.next_observations[rows], actual.next_observations[rows])
+
+
+@pytest.mark.parametrize("channels_first", [True, False])
+@pytest.mark.parametrize("n_envs", [1, 4])
+def test_100000_samples_equal_sb3_to_the_bit(n_envs: int, channels_first: bool) -> None:
+    rng = np.random.default_rng(n_envs)
+    expected, actual = pair(300 * n_envs, n_envs, channels_first)
+    for step, transition in enumerate(random_stream(rng, n_envs, 1000, 0.05, channels_first)):
+        expected.add(*transition)
+        actual.add(*transition)
+        if step % 10 == 9:  # before the first and after each of three wrap-arounds
+            assert_same_samples(expected, actual, 1000, seed=step)
+    assert expected.timeouts.any()
+    assert expected.dones.any()
+    assert actual.pos == expected.pos
+    assert actual.full
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 3), st.floats(0, 1), st.integers(0, 120), st.integers(0, 2**32 - 1))
+def test_every_stored_transition_equals_sb3s(size: int, n_envs: int, ends: float, steps: int, seed: int) -> None:
+    expected, actual = pair(size, n_envs)
+    for transition in random_stream(np.random.default_rng(seed), n_envs, steps, ends):
+        expected.add(*transition)
+        actual.add(*transition)
+        assert_same_contents(expected, actual)
+
+
+def test_each_frame_of_a_long_episode_is_stored_once() -> None:
+    actual = make(FrameReplayBuffer, 500, 1)
+    for transition in random_stream(np.random.default_rng(0), 1, 3000, end_probability=0):
+        actual.add(*transition)
+    # At most: the black frame, one frame per transition, the frames before the oldest one's newest, and one in passing.
+    assert actual._n_used <= 1 + 500 + N_STACK + 1
+
+
+def test_padding_of_first_stacks_takes_no_room() -> None:
+    actual = make(FrameReplayBuffer, 10, 1)
+    newest = np.full(FRAME, 7, dtype=np.uint8)
+    for padding in (np.zeros_like(newest), newest):
+        obs = np.stack([padding, padding, padding, newest])[None]
+        next_obs = np.concatenate([obs[:, 1:], newest[None, None] + 1], axis=1)
+        used = actual._n_used
+        actual.add(obs, next_obs, np.zeros(1), np.zeros(1), np.ones(1), [{}])
+        assert actual._n_used == used + 2
+    assert (actual.places[0, 0, :3] == BLANK).all()
+
+
+def test_array_grows_when_every_transition_is_an_episode() -> None:
+    expected, actual = pair(200, 2)
+    planned = len(actual.frames)
+    view = actual.frames[:1]  # somebody's view must stay valid: then the array is copied instead of resized
+    for step, transition in enumerate(random_stream(np.random.default_rng(1), 2, 450, end_probability=1)):
+        expected.add(*transition)
+        actual.add(*transition)
+        if step == 60:
+            del view
+    assert len(actual.frames) > planned
+    assert_same_contents(expected, actual)
+
+
+@pytest.mark.parametrize("steps", [37, 250])
+def test_a_pickled_buffer_gives_the_same_samples_and_goes_on(steps: int) -> None:
+    expected, actual = pair(200, 2)
+    stream = random_stream(np.random.default_rng(2), 2, steps + 300)
+    for _, transition in zip(range(steps), stream):
+        expected.add(*transition)
+        actual.add(*transition)
+    pickled = pickle.dumps(actual)
+    frames_saved = actual._n_used * np.prod(FRAME)
+    assert len(pickled) < frames_saved + 40_000
+    loaded = pickle.loads(pickled)
+    assert_same_samples(expected, loaded, 500)
+    for transition in stream:
+        expected.add(*transition)
+        loaded.add(*transition)
+    assert_same_samples(expected, loaded, 500)
+
+
+def test_time_outs_are_not_ends_only_if_handled() -> None:
+    for handled, expected_done in ((True, 0.0), (False, 1.0)):
+        actual = make(FrameReplayBuffer, 4, 1, handle_timeout_termination=handled)
+        transition = next(random_stream(np.random.default_rng(0), 1, 1))
+        actual.add(*transition[:4], np.array([True]), [{"TimeLimit.truncated": True}])
+        assert actual.sample(1).dones.item() == expected_done
+
+
+def test_reset_empties_the_buffer_and_frees_all_frames() -> None:
+    expected, actual = pair(50, 2)
+    for transition in random_stream(np.random.default_rng(3), 2, 70):
+        actual.add(*transition)
+    actual.reset()
+    assert actual.size() == 0
+    for transition in random_stream(np.random.default_rng(4), 2, 33):
+        expected.add(*transition)
+        actual.add(*transition)
+    assert_same_contents(expected, actual)
+    assert actual._n_used <= 1 + 2 * 33 * (N_STACK + 1)
+
+
+def test_n_step_samples_equal_sb3s() -> None:
+    expected = make(NStepReplayBuffer, 200, 2, n_steps=3, gamma=0.9)
+    actual = make(NStepFrameReplayBuffer, 200, 2, n_steps=3, gamma=0.9)
+    for transition in random_stream(np.random.default_rng(5), 2, 250):
+        expected.add(*transition)
+        actual.add(*transition)
+    assert_same_samples(expected, actual, 2000)
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        (spaces.Box(-1, 1, (4,)), "3-dimensional uint8"),
+        (spaces.Box(0, 1, (4, 84, 84)), "3-dimensional uint8"),
+        (spaces.Discrete(3), "3-dimensional uint8"),
+        (spaces.Dict({"image": stacked_space()}), "3-dimensional uint8"),
+        (spaces.Box(0, 255, (84, 84, 1), np.uint8), r"\(84, 84, 1\)"),
+        (spaces.Box(0, 255, (84, 4, 84), np.uint8), r"\(84, 4, 84\)"),
+    ],
+)
+def test_spaces_that_are_not_frame_stacks_are_refused(space: spaces.Space, words: str) -> None:
+    with pytest.raises(ValueError, match=f"observation_space must .*{words}"):
+        FrameReplayBuffer(10, space, ACTIONS)
+
+
+def test_optimize_memory_usage_is_refused() -> None:
+    with pytest.raises(ValueError, match="optimize_memory_usage must be False"):
+        make(FrameReplayBuffer, 10, 1, optimize_memory_usage=True, handle_timeout_termination=False)
+
+
+def test_a_stream_that_is_not_stacked_is_refused_and_changes_nothing() -> None:
+    actual = make(FrameReplayBuffer, 10, 1)
+    obs, next_obs = np.random.default_rng(0).integers(0, 255, (2, 1, N_STACK, *FRAME), dtype=np.uint8)
+    with pytest.raises(ValueError, match="next_obs must be obs moved on by one frame, with 4 frames"):
+        actual.add(obs, next_obs, np.zeros(1), np.zeros(1), np.zeros(1), [{}])
+    assert actual.size() == 0
+    assert actual._n_used == BLANK + 1
+
+
+@pytest.mark.parametrize("bad", [np.zeros((2, N_STACK, *FRAME), np.uint8), np.zeros((1, N_STACK, *FRAME))])
+def test_observations_of_another_shape_or_type_are_refused(bad: np.ndarray) -> None:
+    actual = make(FrameReplayBuffer, 10, 1)
+    with pytest.raises(ValueError, match=r"obs must be uint8 of shape \(1, 4, 7, 6\), got"):
+        actual.add(bad, bad, np.zeros(1), np.zeros(1), np.zeros(1), [{}])
+
+
+def test_too_large_a_buffer_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    psutil = pytest.importorskip("psutil")
+    memory = type("memory", (), {"available": 1000})
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
+    with pytest.warns(UserWarning, match="enough memory"):
+        make(FrameReplayBuffer, 100, 1)
