@@ -42,5 +42,8 @@ class ActingDQN(RegularizedDQN):
     def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         return [*super()._network_pairs(), (self.acting_net, self.acting_net_target)]
 
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.acting_net_target]
+
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "acting_net", "acting_net_target"]

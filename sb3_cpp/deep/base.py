@@ -3,13 +3,14 @@
 import inspect
 import math
 from collections import defaultdict
+from functools import reduce
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep.batch import Batch
+from sb3_cpp.deep.fast import Preprocessor, has_modes, run_preprocessed, speed_up
 from sb3_cpp.regularization import log_boltzmann
 
 SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
@@ -39,13 +41,14 @@ class RegularizedDQN(DQN):
     :param loss: of the Q-values: "huber" (SB3's DQN) or "mse"
     :param behaviour: how actions are chosen while learning and by ``predict(deterministic=False)``: "epsilon_greedy"
         as DQN does, or "boltzmann", which samples the algorithm's own policy instead (epsilon is then unused)
+    :param fast: rearrange the arithmetic for speed (see ``deep/fast.py``), which changes results by float rounding only;
+        None leaves it to the class: off here, for the parity with SB3, and on for every algorithm
     :param dqn_kwargs: further keyword arguments of ``stable_baselines3.DQN``
     """
 
+    _preprocessor: Preprocessor | None = None
     # Whether an n-step return says the same as n steps of this algorithm's own target
     supports_n_steps: ClassVar[bool] = True
-    # Quantities of an iteration beyond K and timesteps, in the order of iterations.csv
-    iteration_quantities: ClassVar[tuple[str, ...]] = ("zeta", "m_K", "M_K", "C_K")
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the full signature, DQN's arguments in DQN's order and then our own, to help() and to editors."""
@@ -65,17 +68,21 @@ class RegularizedDQN(DQN):
         *dqn_args: Any,
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
+        fast: bool | None = None,
         **dqn_kwargs: Any,
     ) -> None:
         # Our own state is set before super().__init__(), which builds the model and may need it; load() writes it afterwards
         self.loss = check_choice("loss", loss, VALUE_LOSSES)
         self.behaviour = check_choice("behaviour", behaviour, ("epsilon_greedy", "boltzmann"))
+        self.fast = type(self) is not RegularizedDQN if fast is None else bool(fast)
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
         self._measure_gradients = True
         try:
             super().__init__(policy, env, *dqn_args, **dqn_kwargs)
-        except AssertionError as error:
+        except InvalidArgument:
+            raise
+        except AssertionError as error:  # SB3's own checks
             action_space = getattr(self, "action_space", None)
             if action_space is not None and not isinstance(action_space, spaces.Discrete):
                 raise InvalidArgument(f"env must have a Discrete action space, got {action_space}") from None
@@ -89,6 +96,12 @@ class RegularizedDQN(DQN):
                 "n-step returns leave out the entropy and KL terms of the skipped steps"
             )
         super()._setup_model()
+        self._has_modes = has_modes(self.q_net)
+        self._preprocessor = None
+        if self.fast:
+            speed_up(self.policy)
+            if all(Preprocessor.supports(network) for pair in self._network_pairs() for network in pair):
+                self._preprocessor = Preprocessor(self.q_net)
 
     # --- hooks ------------------------------------------------------------------------------------------------------------
 
@@ -106,6 +119,10 @@ class RegularizedDQN(DQN):
     def _on_iteration_end(self) -> dict[str, float]:
         """Just before a target update (the online network is K+1, the target network still K): the quantities of K."""
         return {}
+
+    def _joint_networks(self) -> list[nn.Module]:
+        """Target networks whose values at s and at s' are both used."""
+        return []
 
     def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         """The learning networks, each with its target copy."""
@@ -132,13 +149,13 @@ class RegularizedDQN(DQN):
         for step in range(gradient_steps):
             # Sample replay buffer
             samples = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)  # type: ignore[union-attr]
-            batch = Batch(samples, self.gamma, self.q_net, self.q_net_target)
+            batch = self._make_batch(samples)
             with th.no_grad():
                 self._update_statistics(batch)
                 target = self._target(batch)
 
             losses = self._losses(batch, target)
-            loss = th.stack(list(losses.values())).sum()
+            loss = reduce(th.add, losses.values())
             self._check_finite(loss, losses, step)
             if self._measure_gradients:
                 self._record_gradients(losses)
@@ -165,6 +182,13 @@ class RegularizedDQN(DQN):
         for name, quantity in self.iteration_record.items():
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)
+
+    def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
+        networks = (self.q_net, self.q_net_target)
+        if self._preprocessor is None:
+            return Batch(samples, self.gamma, *networks, has_modes=self._has_modes)
+        stacked = self._preprocessor(samples)
+        return Batch(samples, self.gamma, *networks, run_preprocessed, stacked, self._joint_networks(), self._has_modes)
 
     def _on_step(self) -> None:
         """
@@ -213,6 +237,9 @@ class RegularizedDQN(DQN):
             gradients = th.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
             norm = nn.utils.get_total_norm([g for g in gradients if g is not None])
             self.logger.record(f"train/{name}_grad_norm", norm.item())
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_preprocessor"]
 
     # --- SB3's interface --------------------------------------------------------------------------------------------------
 

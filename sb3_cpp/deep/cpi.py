@@ -56,21 +56,21 @@ class DeepCPI(ActingDQN):
     def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
         return th.log_softmax(self.acting_net(obs), dim=1)
 
-    def _log_previous(self, obs: PyTorchObs) -> th.Tensor:
-        """The target policy pi-."""
-        return th.log_softmax(self.acting_net_target(obs), dim=1)
-
     def _target(self, batch: Batch) -> th.Tensor:
-        previous = self._log_previous(batch.next_observations).exp()
+        previous = th.softmax(batch.frozen_next(self.acting_net_target), dim=1)
         return batch.bootstrap((previous * batch.next_target_q).sum(dim=1, keepdim=True))
 
+    def _log_previous(self, batch: Batch) -> th.Tensor:
+        """The target policy pi- at s."""
+        return batch.once("log_previous", lambda: th.log_softmax(batch.frozen(self.acting_net_target), dim=1))
+
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        log_policy = th.log_softmax(self.acting_net(batch.observations), dim=1)
-        log_mix = log_mixture(log_one_hot(batch.q.detach()), self._log_previous(batch.observations), self.zeta)
+        log_policy = th.log_softmax(batch.learning(self.acting_net), dim=1)
+        log_mix = log_mixture(log_one_hot(batch.q.detach()), self._log_previous(batch), self.zeta)
         return {**super()._losses(batch, target), "policy": projection_loss(log_policy, log_mix)}
 
     def _update_statistics(self, batch: Batch) -> None:
-        self.caution.observe(greedy_advantage(batch.q.detach(), self._log_previous(batch.observations)))
+        self.caution.observe(greedy_advantage(batch.q.detach(), self._log_previous(batch)))
 
     def _on_iteration_end(self) -> dict[str, float]:
         return self.caution.refresh(self.gamma)

@@ -5,6 +5,7 @@ from typing import Any
 import torch as th
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
 
 from sb3_cpp.checks import check_choice, check_number
 from sb3_cpp.deep.base import RegularizedDQN
@@ -100,6 +101,9 @@ class DeepCPP(RegularizedDQN):
             return log_boltzmann(values, self.temperature)
         return log_greedy(values, log_previous, self.alpha, self.temperature)
 
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.q_net_target]
+
     def _target(self, batch: Batch) -> th.Tensor:
         if self.form == "implicit":
             return preference_target(batch, self.alpha, self.temperature)
@@ -109,14 +113,18 @@ class DeepCPP(RegularizedDQN):
         return batch.bootstrap(value)
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        log_previous = self._log_previous(batch.target_q)
+        log_previous = self._log_previous_now(batch)
         log_policy = self._log_policy(batch.q, log_previous)
         log_mix = log_mixture(log_policy.detach(), log_previous, self.zeta)
         weight = self.projection_coef * self.temperature**2
         return {**super()._losses(batch, target), "projection": weight * projection_loss(log_policy, log_mix)}
 
+    def _log_previous_now(self, batch: Batch) -> th.Tensor:
+        """pi- at s, for the statistics and for the projection."""
+        return batch.once("log_previous", lambda: self._log_previous(batch.target_q))
+
     def _update_statistics(self, batch: Batch) -> None:
-        log_previous = self._log_previous(batch.target_q)
+        log_previous = self._log_previous_now(batch)
         q = batch.q.detach()
         if self.form == "implicit":  # Psi = Q + sigma log pi-
             q = q - self.alpha * self.temperature * log_previous

@@ -6,6 +6,7 @@ from typing import Any
 import torch as th
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
 
 from sb3_cpp.checks import check_choice, check_number
 from sb3_cpp.deep.base import RegularizedDQN
@@ -64,6 +65,9 @@ class CVI(RegularizedDQN):
     @property
     def behaviour_temperature(self) -> float:
         return self.temperature
+
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
         return preference_target(batch, self.alpha, self.temperature, BACKUPS[self.backup])

@@ -5,6 +5,7 @@ from typing import Any
 import torch as th
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
 
 from sb3_cpp.checks import check_number
 from sb3_cpp.deep.base import RegularizedDQN
@@ -51,6 +52,9 @@ class MDQN(RegularizedDQN):
     @property
     def behaviour_temperature(self) -> float:
         return self.temperature
+
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
         bonus = munchausen_bonus(batch.target_q, batch.actions, self.alpha, self.temperature, self.munchausen_clip)

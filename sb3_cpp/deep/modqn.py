@@ -60,12 +60,11 @@ class MoDQN(ActingDQN):
         return log_boltzmann(self.acting_net(obs), self.temperature)
 
     def _target(self, batch: Batch) -> th.Tensor:
-        greedy = self.acting_net_target(batch.next_observations).argmax(dim=1, keepdim=True)
+        greedy = batch.frozen_next(self.acting_net_target).argmax(dim=1, keepdim=True)
         return batch.bootstrap(batch.next_target_q.gather(1, greedy))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        with th.no_grad():
-            old = batch.taken(self.acting_net_target(batch.observations))
-            average = (1.0 - self.momentum_weight) * old + self.momentum_weight * target
-        prediction = batch.taken(self.acting_net(batch.observations))
+        old = batch.taken(batch.frozen(self.acting_net_target))
+        average = (1.0 - self.momentum_weight) * old + self.momentum_weight * target
+        prediction = batch.taken(batch.learning(self.acting_net))
         return {**super()._losses(batch, target), "momentum": self._value_loss(prediction, average)}
