@@ -117,11 +117,12 @@ def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def save_figure(figure: Figure, path: Path, legend_from: Axes | None = None) -> Path:
+def save_figure(figure: Figure, path: Path, legend_from: Axes | None = None, columns: int | None = None) -> Path:
     """Write the picture, with one legend below all panels."""
     if legend_from is not None:
         handles, labels = legend_from.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=_FONT - 1, frameon=False)
+        columns = columns or len(labels)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=_FONT - 1, frameon=False)
     figure.savefig(path, dpi=200)
     return path
 

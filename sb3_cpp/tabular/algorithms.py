@@ -147,9 +147,7 @@ class ExactView:
         return View(self.mdp, evaluation.visitation, evaluation.q)
 
 
-def evaluate(
-    model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, settings: Settings
-) -> th.Tensor:
+def evaluate(model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Tensor:
     """Q of a policy: exactly, or by backups from the last Q (CPP Eq. policy_evaluation)."""
     temperature = settings.temperature if settings.regularized else 0.0
     if settings.backups is None:
@@ -167,7 +165,12 @@ def improve(q: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Ten
 
 
 def gather_evidence(
-    q: th.Tensor, weights: th.Tensor, log_new: th.Tensor, log_old: th.Tensor, log_c: float, tracker: coefficients.AdvantageTracker
+    q: th.Tensor,
+    weights: th.Tensor,
+    log_new: th.Tensor,
+    log_old: th.Tensor,
+    log_c: float,
+    tracker: coefficients.AdvantageTracker,
 ) -> Evidence:
     """Advantage, its range, the distance of the policies; moves the tracker by one step."""
     advantage = policy_advantage(q, log_new, log_old)

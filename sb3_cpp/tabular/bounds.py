@@ -78,9 +78,7 @@ def lemma3(
     return ChangeBound(kl, min(math.sqrt(2.0 * kl), 2.0 * math.sqrt(-math.expm1(-kl))))
 
 
-def theorem4_product(
-    K: int, alpha: float, gamma: float, temperature: float, error_bound: float = 0.0
-) -> float:
+def theorem4_product(K: int, alpha: float, gamma: float, temperature: float, error_bound: float = 0.0) -> float:
     """Theorem 4's bound on ``delta DeltaA`` where Lemma 3 holds: ``8 min(C, 1 - exp(-2C)) / (1-gamma)``, ``C = C_K + 2 B_K``.
 
     From ``DeltaA <= 2 delta / (1-gamma)`` and ``delta^2 <= 4 min(C, 1 - exp(-2C))``. Corrected: the paper takes the second
