@@ -84,8 +84,8 @@ def summary_table(trials: pd.DataFrame) -> pd.DataFrame:
 def check_claims(trials: pd.DataFrame) -> list[Claim]:
     """Each claim compares one measure of two algorithms, in the direction the paper states.
 
-    Section 5.1: "CVI learned policies that visited danger regions more often and result in delayed convergence compared to CPP";
-    "the slightly worse oscillation value of CPP than SPI"; "SPI performance should upper bound that of CPP".
+    Section 5.1: "CVI learned policies that visited danger regions more often and result in delayed convergence compared to
+    CPP"; "the slightly worse oscillation value of CPP than SPI"; "SPI performance should upper bound that of CPP".
     """
     statements = (
         ("l2 oscillation: CPP < CVI", "cpp", "cvi", "oscillation_l2"),
@@ -105,11 +105,12 @@ def check_claims(trials: pd.DataFrame) -> list[Claim]:
 
 
 def _verdict(difference: float, p_value: float, measure: str) -> str:
-    if measure == "final_return":
-        return "reproduces" if difference >= 0.0 or p_value >= SIGNIFICANT else "does not reproduce"
+    """Less needs significance; "no lower", said of the return, only the mean."""
+    if measure == "final_return" and difference >= 0.0:
+        return "reproduces"
     if p_value >= SIGNIFICANT:
         return "no difference found"
-    return "reproduces" if difference < 0.0 else "reversed"
+    return "reproduces" if difference < 0.0 and measure != "final_return" else "reversed"
 
 
 def save_figures(results: Results, folder: Path) -> None:

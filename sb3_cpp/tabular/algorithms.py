@@ -24,6 +24,7 @@ from sb3_cpp import zeta as coefficients
 from sb3_cpp.checks import check_choice, check_number, check_whole_number
 from sb3_cpp.regularization import greedy_advantage, l1_distance, log_greedy, log_mixture, log_one_hot, regularized_value
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
+from sb3_cpp.zeta import AdvantageTracker
 
 __all__ = ["RULES", "SCHEMES", "ExactView", "Settings", "Update", "View", "iterate"]
 
@@ -170,7 +171,7 @@ def gather_evidence(
     log_new: th.Tensor,
     log_old: th.Tensor,
     log_c: float,
-    tracker: coefficients.AdvantageTracker,
+    tracker: AdvantageTracker,
 ) -> Evidence:
     """Advantage, its range, the distance of the policies; moves the tracker by one step."""
     advantage = policy_advantage(q, log_new, log_old)
@@ -196,7 +197,7 @@ def iterate(
     """
     chain = previous = deployed = log_policy
     q = th.zeros_like(log_policy)
-    tracker = coefficients.AdvantageTracker(settings.rho1, settings.rho2)
+    tracker = AdvantageTracker(settings.rho1, settings.rho2)
     for K in range(1, iterations + 1):
         old = chain if settings.scheme == "1" else deployed
         view = observe(deployed, old)

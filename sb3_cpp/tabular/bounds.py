@@ -31,9 +31,9 @@ def quadratic_bound(
 ) -> th.Tensor:
     """Lower bound on J(mixture) - J(old) for *any* zeta in [0, 1] (CPP Eq. SPI_quadratic).
 
-    Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``. Printed: the same with ``(1-gamma)^2``, true but looser, since the
-    visitation sums to 1: ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)``, and a fluctuation of mass m changes the mean of
-    A(s) by at most ``m DeltaA / 2``.
+    Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``, since ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)`` for
+    visitations that sum to 1, and moving a mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
+    Printed: the same with ``(1-gamma)^2``, true but looser.
     """
     return zeta * advantage - gamma * zeta**2 * product / (2.0 * (1.0 - gamma) ** (1 if exact else 2))
 
@@ -41,8 +41,8 @@ def quadratic_bound(
 def clipped_improvement(advantage: th.Tensor, zeta_star: th.Tensor) -> th.Tensor:
     """The quadratic bound at ``zeta = min(1, zeta*)``, for ``A >= 0`` and its maximiser ``zeta*``.
 
-    ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)`` (corrected: with the step cut off at
-    1 the printed value is out of reach).
+    ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)`` (corrected: with the step cut off
+    at 1 the printed value is out of reach).
     """
     return th.where(zeta_star <= 1.0, 0.5 * advantage * zeta_star, advantage - 0.5 * advantage / zeta_star)
 
@@ -106,8 +106,8 @@ def theorem4(
 def approximate_spi_product(gamma: float, r_max: float = 1.0) -> float:
     """A-SPI's bound on ``delta DeltaA``: ``4 r_max / (1-gamma)`` (printed for r_max = 1).
 
-    Holds if A(s) >= 0 in every state: then ``DeltaA <= max_s A(s) <= 2 r_max / (1-gamma)`` and ``delta <= 2``. For any new policy
-    the product is at most twice that, so that A-SPI's zeta still cannot make J fall.
+    Holds if A(s) >= 0 in every state: then ``DeltaA <= max_s A(s) <= 2 r_max / (1-gamma)`` and ``delta <= 2``. For any new
+    policy the product is at most twice that, so that A-SPI's zeta, at most twice the best one, still cannot make J fall.
     """
     return 4.0 * r_max / (1.0 - gamma)
 

@@ -9,9 +9,9 @@ from sb3_cpp.tabular.mdp import MDP
 def garnet(
     generator: th.Generator, n_mdps: int, n_states: int = 8, n_actions: int = 3, branching: int = 3, gamma: float = 0.9
 ) -> MDP:
-    """A batch of Garnets: every (s,a) leads to ``branching`` random states, rewards r(s,a) uniform in [-1, 1], start in state 0.
+    """A batch of Garnets: every (s,a) leads to ``branching`` random states; rewards r(s,a) are uniform in [-1, 1].
 
-    The probabilities of the successors are uniform on the simplex (Bhatnagar et al. 2009).
+    The start is state 0. The probabilities of the successors are uniform on the simplex (Bhatnagar et al. 2009).
     """
     check_whole_number("n_mdps", n_mdps, 1)
     check_number("branching", branching, 1, n_states)

@@ -1,6 +1,6 @@
 """The danger gridworld as a gymnasium environment, so that the deep algorithms run on it too."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -26,7 +26,7 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
     :param layout: arguments of :class:`DangerGrid`, such as ``success_probability``
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (an instance variable of gym.Env)
 
     def __init__(self, render_mode: str | None = None, **layout: Any) -> None:
         if render_mode is not None:
@@ -52,7 +52,7 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
         info = {"danger": bool(self._danger[self._state])}
         return np.int64(self._state), float(self._reward[self._state]), self._state == self.grid.goal, False, info
 
-    def render(self) -> str | NDArray[np.uint8] | None:  # type: ignore[override]
+    def render(self) -> str | NDArray[np.uint8] | None:
         if self.render_mode == "ansi":
             return self._text()
         return self._picture() if self.render_mode == "rgb_array" else None
