@@ -56,6 +56,7 @@ class NativeGame:
         self.fire_at_start = "FIRE" in self.action_meanings
         self.lives = 0
         self.score = 0.0
+        self.noops = 0  # of the running game's start
         self.episode_frames = 0
         self.reward = 0.0
         self.terminated = self.truncated = False
@@ -93,7 +94,7 @@ class NativeGame:
         while self.noop_max > 0 and info["episode_frame_number"][0] == 0:
             obs, info = self.native.reset()
         self.frame, self.lives = obs[0, 0], int(info["lives"][0])
-        self.episode_frames = int(info["episode_frame_number"][0])
+        self.noops = self.episode_frames = int(info["episode_frame_number"][0])
         self.score, self.game_over = 0.0, False
 
     def begin_episode(self, new_game: bool = False, seed: int | None = None) -> None:
