@@ -61,7 +61,7 @@ class FrameReplayBuffer(ReplayBuffer):
 
     :param buffer_size: number of transitions, divided among the environments as in SB3
     :param observation_space: uint8 images, channels first (n_stack, H, W) or last (H, W, n_stack), one channel per frame
-    :param optimize_memory_usage: must be False; SB3's way to save half, which loses terminal observations
+    :param optimize_memory_usage: must be False; SB3's own way to save half, which cannot handle time-outs
     :param kwargs: further arguments of the parent class (n_steps and gamma for NStepFrameReplayBuffer)
     """
 
