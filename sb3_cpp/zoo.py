@@ -1,4 +1,4 @@
-"""Our algorithms inside an installed rl_zoo3: ``python -m sb3_cpp.zoo train --algo cpp --env CartPole-v1 -conf configs/zoo.yml``."""
+"""Our algorithms inside an installed rl_zoo3: ``python -m sb3_cpp.zoo train --algo cpp -conf configs/zoo.yml …``."""
 
 import sys
 from collections.abc import Callable
