@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import torch as th
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.existing_run import OUTPUT
 from sb3_cpp.experiments.progress import read_status
-from sb3_cpp.experiments.runner import OUTPUT, RunFailed, train_run
+from sb3_cpp.experiments.runner import RunFailed, train_run
 from sb3_cpp.experiments.suite import RunConfig
 
 MAX_ATTEMPTS = 4  # a cell whose worker keeps dying is given up, as Dask does

@@ -15,8 +15,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
+from sb3_cpp.experiments.existing_run import check_folder
 from sb3_cpp.experiments.interruption import locked
-from sb3_cpp.experiments.runner import RunFailed, check_folder, train_run
+from sb3_cpp.experiments.runner import RunFailed, train_run
 
 
 class At(BaseCallback):
@@ -47,7 +48,16 @@ def test_a_run_leaves_the_folder_of_the_architecture(tmp_path: Path, algo: str) 
     folder = tmp_path / "classic" / algo / "CartPole-v1" / "seed_0"
     assert (outcome.state, outcome.folder) == ("finished", folder)
     names = {path.name for path in folder.iterdir()}
-    expected = {"config.yml", "monitor.csv", "progress.csv", "evaluations.npz", "model.zip", "checkpoint", "status.json", "run.log"}
+    expected = {
+        "config.yml",
+        "monitor.csv",
+        "progress.csv",
+        "evaluations.npz",
+        "model.zip",
+        "checkpoint",
+        "status.json",
+        "run.log",
+    }
     assert names - {".lock"} == expected | ({"iterations.csv"} if algo == "cpp" else set())
     record = yaml.safe_load((folder / "config.yml").read_text())
     assert record["config"] == config.plain()
