@@ -25,6 +25,13 @@ def check_number(
     return number
 
 
+def check_whole_number(name: str, value: Any, low: int) -> int:
+    """The value, if it is a whole number of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < low:
+        raise InvalidArgument(f"{name} must be a whole number of at least {low}, got {value!r}")
+    return int(value)
+
+
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """The value, if it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
