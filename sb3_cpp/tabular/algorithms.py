@@ -80,9 +80,10 @@ def evaluate(model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.T
     temperature = settings.temperature if settings.regularized else 0.0
     if settings.backups is None:
         return model.backup(model.regularized_v(log_policy, log_baseline, settings.alpha, temperature))
-    for _ in range(settings.backups):
-        q = model.backup(regularized_value(log_policy, q, log_baseline, settings.alpha, temperature).squeeze(-1))
-    return q
+    v = regularized_value(log_policy, q, log_baseline, settings.alpha, temperature).squeeze(-1)
+    return model.backup(
+        model.regularized_backups(v, log_policy, log_baseline, settings.alpha, temperature, settings.backups - 1)
+    )
 
 
 def improve(q: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Tensor:
