@@ -99,9 +99,9 @@ class LinearLearner:
             targets = buffer.rewards + discount * value.squeeze(-1)
             self.theta = solve_ridge(*q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre)
 
-        evidence = self._evidence(buffer.phi)
-        zeta = self.rule(evidence)
         partner = self.deployed if s.scheme == "1b" else Mixture(q.per_action(self.preferences), s.temperature)
+        evidence = self._evidence(buffer.phi, partner)
+        zeta = self.rule(evidence)
         self.deployed = partner.mixed_with(q.per_action(self.next_preferences), zeta)
         return Update(self.K, zeta, evidence)
 
@@ -113,10 +113,10 @@ class LinearLearner:
     def _log_policy(self, phi: th.Tensor, preferences: th.Tensor) -> th.Tensor:
         return log_boltzmann(self.q.values(phi, preferences), self.settings.temperature)
 
-    def _evidence(self, phi: th.Tensor) -> Evidence:
+    def _evidence(self, phi: th.Tensor, partner: Mixture) -> Evidence:
         """The advantage of Q_K over pi_K, and how far pi_{K+1} is from pi_K, over the states of the buffer."""
         s = self.settings
-        log_old, log_new = self._log_policy(phi, self.preferences), self._log_policy(phi, self.next_preferences)
+        log_old, log_new = partner.log_policy(phi), self._log_policy(phi, self.next_preferences)
         advantage = greedy_advantage(self.q.values(phi, self.theta), log_old)
         self.tracker.update(advantage.mean(-1), advantage.amax(-1))
         return Evidence(

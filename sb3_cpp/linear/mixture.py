@@ -20,12 +20,15 @@ class Mixture:
         self.zetas = [th.ones(preferences.shape[0], dtype=preferences.dtype)]
 
     def mixed_with(self, preferences: th.Tensor, zeta: th.Tensor) -> "Mixture":
-        """``zeta * new + (1 - zeta) * this``; policies that no trial can draw any more are dropped."""
+        """``zeta * new + (1 - zeta) * this``; the oldest members are dropped once all that is left of them, in every trial, is
+        lost beside 1 in this precision (the oldest member kept then stands for them)."""
         mixture = Mixture(preferences, self.temperature)
         mixture.members = [*self.members, preferences]
         mixture.zetas = [*self.zetas, zeta]
-        first = int((mixture.weights > 0.0).any(dim=0).nonzero()[0])
-        mixture.members, mixture.zetas = mixture.members[first:], mixture.zetas[first:]
+        felt = mixture.weights.cumsum(-1) > th.finfo(zeta.dtype).eps
+        first = int(felt.any(dim=0).nonzero()[0])
+        mixture.members = mixture.members[first:]
+        mixture.zetas = [th.ones_like(zeta), *mixture.zetas[first + 1 :]]
         return mixture
 
     @property
@@ -39,10 +42,8 @@ class Mixture:
         """Which member acts, at every step of every trial: preferences (steps, trials, actions, M) by index (steps, trials)."""
         return th.multinomial(self.weights, steps, replacement=True, generator=generator).T
 
-    def log_policy(self, phi: th.Tensor, trial: int) -> th.Tensor:
-        """Log-probabilities of one trial's mixture at state features (states, M), shape (states, actions)."""
-        policies = [log_boltzmann(phi @ member[trial].T, self.temperature) for member in self.members]
-        log_mix = policies[0]
-        for log_new, zeta in zip(policies[1:], self.zetas[1:]):
-            log_mix = log_mixture(log_new, log_mix, zeta[trial])
-        return log_mix
+    def log_policy(self, phi: th.Tensor) -> th.Tensor:
+        """Log-probabilities of every trial's mixture at state features (trials, states, M), shape (trials, states, actions)."""
+        stacked = th.cat(self.members, dim=1)
+        log_policies = log_boltzmann((phi @ stacked.transpose(-1, -2)).unflatten(-1, (len(self.members), -1)), self.temperature)
+        return th.einsum("nska,nk->nsa", log_policies.exp(), self.weights).log()
