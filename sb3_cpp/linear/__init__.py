@@ -6,11 +6,9 @@ from sb3_cpp.linear.features import LinearQ, OneHot, RadialBasis
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, PendulumSwingUp, Physics
 from sb3_cpp.linear.ridge import SingularEquations, solve_ridge
 from sb3_cpp.linear.rollout import BadObservation
-from sb3_cpp.linear.rules import RULES
 
 __all__ = [
     "ENV_ID",
-    "RULES",
     "BadObservation",
     "BatchEnv",
     "GymBatch",

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 
 MAX_FEATURES = 10_000  # beyond it a trial's normal equations alone take gigabytes
 
@@ -30,14 +30,19 @@ class RadialBasis:
     """
 
     def __init__(
-        self, low: Sequence[float], high: Sequence[float], bins: Sequence[int], width: float = 0.8, periodic: Sequence[int] = ()
+        self,
+        low: Sequence[float],
+        high: Sequence[float],
+        bins: Sequence[int],
+        width: float = 0.8,
+        periodic: Sequence[int] = (),
     ) -> None:
         check_number("width", width, 0.0, low_open=True)
         if not len(low) == len(high) == len(bins) > 0:
             raise InvalidArgument(f"low, high and bins must have one entry per dimension, got {low!r}, {high!r}, {bins!r}")
         if any(not 0 <= d < len(low) for d in periodic):
             raise InvalidArgument(f"periodic must hold dimensions between 0 and {len(low) - 1}, got {periodic!r}")
-        self.bins = [int(check_number("bins", b, 2)) for b in bins]
+        self.bins = [check_whole_number("bins", b, 2) for b in bins]
         self.size = math.prod(self.bins)
         if self.size > MAX_FEATURES:
             raise InvalidArgument(f"bins must make at most {MAX_FEATURES} centres, got {self.bins!r} = {self.size}")
@@ -89,7 +94,7 @@ class OneHot:
     """One feature per state, for states given as an index of shape (..., 1): the tabular case."""
 
     def __init__(self, n_states: int) -> None:
-        self.size = int(check_number("n_states", n_states, 1))
+        self.size = check_whole_number("n_states", n_states, 1)
 
     def __call__(self, states: th.Tensor) -> th.Tensor:
         return th.nn.functional.one_hot(states[..., 0].long(), self.size).to(states.dtype)
@@ -149,7 +154,10 @@ class LinearQ:
             rows, per_group = phi.flatten(0, 1), self.n_actions
         else:
             groups = th.arange(len(phi)).unsqueeze(-1).expand_as(actions)
-            rows, per_group = (phi.unsqueeze(-1) * self.action_features.to(phi)[actions].unsqueeze(-2)).flatten(-2).flatten(0, 1), 1
+            rows, per_group = (
+                (phi.unsqueeze(-1) * self.action_features.to(phi)[actions].unsqueeze(-2)).flatten(-2).flatten(0, 1),
+                1,
+            )
         # each action's rows lie together, so that no product is spent on the zeros of a block matrix
         order = groups.flatten().argsort(stable=True)
         counts = th.bincount(groups.flatten(), minlength=len(phi) * per_group).tolist()

@@ -13,12 +13,14 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 from sb3_cpp.linear.batch import Transition
 from sb3_cpp.linear.drawing import draw_pendulum
 
 ENV_ID = "sb3_cpp/PendulumSwingUp-v0"
 EPISODE_STEPS = 500
+
+Array = Any  # numpy array or scalar of one floating-point type: everything below works on both
 
 
 @dataclass(frozen=True)
@@ -39,24 +41,25 @@ class Physics:
 class Motion(NamedTuple):
     """Where one step leads, and its reward."""
 
-    angle: np.ndarray
-    velocity: np.ndarray
-    reward: np.ndarray
+    angle: Array
+    velocity: Array
+    reward: Array
 
 
-def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, physics: Physics) -> Motion:
+def move(angle: Array, velocity: Array, torque: Array, physics: Physics) -> Motion:
     """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first; all shapes (...).
 
-    The reward is that of the state the step starts from: ``-(a angle^2 + b velocity^2) / z``.
+    The reward is that of the state it leads to (the paper's r_ss'), ``-(a angle^2 + b velocity^2) / z``. With that of the
+    state it starts from, the first Q-function would not depend on the action at all.
     """
     p = physics
-    reward = (p.angle_cost * angle**2 + p.velocity_cost * velocity**2) / -p.normaliser
     acceleration = 1.5 * p.gravity / p.length * np.sin(angle) + 3.0 / (p.mass * p.length**2) * torque
     velocity = np.minimum(np.maximum(velocity + acceleration * p.dt, -p.max_speed), p.max_speed)
-    return Motion(wrap_angle(angle + velocity * p.dt), velocity, reward)
+    angle = wrap_angle(angle + velocity * p.dt)
+    return Motion(angle, velocity, (p.angle_cost * angle**2 + p.velocity_cost * velocity**2) / -p.normaliser)
 
 
-def wrap_angle(angle: np.ndarray) -> np.ndarray:
+def wrap_angle(angle: Array) -> Array:
     """To [-pi, pi)."""
     return (angle + math.pi) % (2.0 * math.pi) - math.pi
 
@@ -67,7 +70,7 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
     ``reset(options={"angle": ..., "velocity": ...})`` starts elsewhere than hanging at rest.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own form)
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own form)
 
     def __init__(self, render_mode: str | None = None, physics: Physics | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -90,7 +93,8 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         start = {"angle": -math.pi, "velocity": 0.0, **(options or {})}
         speed = self.physics.max_speed
         self._place(
-            check_number("angle", start["angle"], -math.pi, math.pi), check_number("velocity", start["velocity"], -speed, speed)
+            check_number("angle", start["angle"], -math.pi, math.pi),
+            check_number("velocity", start["velocity"], -speed, speed),
         )
         return self._observation(), {}
 
@@ -101,7 +105,7 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         self._angle, self._velocity, reward = move(self._angle, self._velocity, self._torque, self.physics)
         return self._observation(), float(reward), False, False, {}
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
         return draw_pendulum(float(self._angle), self._torque / max(map(abs, self.physics.torques)))
@@ -111,7 +115,7 @@ class PendulumBatch:
     """The same pendulum for many independent trials: the environment of the array program."""
 
     def __init__(self, n_trials: int, dtype: th.dtype = th.float32, physics: Physics | None = None) -> None:
-        self.n_trials, self.dtype = int(check_number("n_trials", n_trials, 1)), dtype
+        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), dtype
         self.physics = physics or Physics()
         self.n_actions = len(self.physics.torques)
         self._torques = th.tensor(self.physics.torques, dtype=dtype).numpy()

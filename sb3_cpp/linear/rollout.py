@@ -32,7 +32,9 @@ class Rollout(NamedTuple):
     returns: th.Tensor  # (trials,)
 
 
-def collect(env: BatchEnv, q: LinearQ, policy: Mixture, steps: int, generator: th.Generator, seed: int | None = None) -> Rollout:
+def collect(
+    env: BatchEnv, q: LinearQ, policy: Mixture, steps: int, generator: th.Generator, seed: int | None = None
+) -> Rollout:
     """Start anew and take ``steps`` steps with the mixture.
 
     An action is drawn as ``argmax_a log pi(a|s) + g_a`` with Gumbel noise g, which has exactly the law pi(.|s).
