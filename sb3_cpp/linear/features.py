@@ -44,6 +44,7 @@ class RadialBasis:
             raise InvalidArgument(f"periodic must hold dimensions between 0 and {len(low) - 1}, got {periodic!r}")
         self.bins = [check_whole_number("bins", b, 2) for b in bins]
         self.size = math.prod(self.bins)
+        self.arguments = {"low": list(low), "high": list(high), "bins": self.bins, "width": width, "periodic": list(periodic)}
         if self.size > MAX_FEATURES:
             raise InvalidArgument(f"bins must make at most {MAX_FEATURES} centres, got {self.bins!r} = {self.size}")
         dims, centres, scales, periods = [], [], [], []
@@ -79,15 +80,11 @@ class RadialBasis:
         distance = states.index_select(-1, self._dims) * scales - centres  # in widths
         if self._has_period:
             distance = distance - th.round(distance * turns) * periods
-        product, *others = _without_tail(th.exp(-distance.square())).split(self.bins, dim=-1)
+        product, *others = th.exp(-distance.square()).split_with_sizes(self.bins, dim=-1)
         for part in others:
-            product = _without_tail((product.unsqueeze(-1) * part.unsqueeze(-2)).flatten(-2))
-        return product
-
-
-def _without_tail(values: th.Tensor) -> th.Tensor:
-    """What is lost beside 1 in this precision counts as 0; products of such tails are denormal numbers, 20 times slower."""
-    return th.threshold(values, th.finfo(values.dtype).eps, 0.0)
+            product = (product.unsqueeze(-1) * part.unsqueeze(-2)).flatten(-2)
+        # what is lost beside 1 in this precision counts as 0: left in, it makes denormal numbers, 20 times slower to multiply
+        return th.threshold(product, th.finfo(states.dtype).eps, 0.0)
 
 
 class OneHot:
@@ -159,7 +156,7 @@ class LinearQ:
                 1,
             )
         # each action's rows lie together, so that no product is spent on the zeros of a block matrix
-        order = groups.flatten().argsort(stable=True)
+        order = groups.flatten().argsort()
         counts = th.bincount(groups.flatten(), minlength=len(phi) * per_group).tolist()
         gram = rows.new_empty(len(counts), self.size, self.size)
         right = rows.new_empty(len(counts), self.size)

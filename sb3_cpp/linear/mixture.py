@@ -38,6 +38,13 @@ class Mixture:
         stay = th.cat((1.0 - zetas[:, 1:], th.ones_like(zetas[:, :1])), dim=-1)
         return zetas * stay.flip(-1).cumprod(-1).flip(-1)
 
+    def of_trial(self, trial: int) -> "Mixture":
+        """The mixture of one trial alone."""
+        mixture = Mixture(self.members[0][trial : trial + 1], self.temperature)
+        mixture.members = [member[trial : trial + 1] for member in self.members]
+        mixture.zetas = [zeta[trial : trial + 1] for zeta in self.zetas]
+        return mixture
+
     def draw_members(self, steps: int, generator: th.Generator) -> th.Tensor:
         """Index of the member that acts, for every step of every trial, shape (steps, trials)."""
         return th.multinomial(self.weights, steps, replacement=True, generator=generator).T

@@ -130,7 +130,9 @@ class PendulumBatch:
         return self._states()
 
     def _states(self) -> th.Tensor:
-        return th.from_numpy(np.stack((self._angle, self._velocity), axis=-1))
+        states = np.empty((self.n_trials, 2), dtype=self._angle.dtype)
+        states[:, 0], states[:, 1] = self._angle, self._velocity
+        return th.from_numpy(states)
 
     def step(self, actions: th.Tensor) -> Transition:
         """Apply one action per trial; after 500 steps every trial is truncated and starts anew."""
