@@ -102,7 +102,7 @@ def test_printed_delta_gives_espi_the_step_of_cvi() -> None:
 def test_a_nan_observation_is_named_and_what_came_before_is_kept() -> None:
     iterations = iterate(_corridor_learner(1), GymBatch(lambda: Corridor(nan_at=120)), 5, 50, 0)
     assert [next(iterations).update.K for _ in range(2)] == [1, 2]
-    with pytest.raises(BadObservation, match=r"observation must be finite, got \[nan\] in trial 0 at step 19"):
+    with pytest.raises(BadObservation, match=r"observation must be finite, got \[nan\] in trial 0 after 20 steps"):
         next(iterations)
 
 
