@@ -78,7 +78,7 @@ def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
 
 
 def _check_finite(name: str, values: th.Tensor, first_step: int) -> None:
-    """Refuse values (trials, steps, ...) that are not numbers; the first column is what was seen after ``first_step`` steps."""
+    """Refuse values (trials, steps, ...) that are not numbers; their first column was seen after ``first_step`` steps."""
     bad = ~th.isfinite(values).all(dim=-1)
     if bad.any():
         trial, step = (int(i) for i in bad.nonzero()[0])
