@@ -27,7 +27,7 @@ def test_only_what_an_algorithm_is_differs_between_them() -> None:
     settings = PendulumSettings()
     assert settings.algorithm("cpp").scheme == "1b"
     assert {settings.algorithm(algo).scheme for algo in ALGORITHMS if algo != "cpp"} == {"1"}
-    assert {settings.algorithm(algo).temperature for algo in ALGORITHMS} == {0.05}
+    assert {settings.algorithm(algo).temperature for algo in ALGORITHMS} == {0.0175 + 0.025}
 
 
 def test_guaranteed_improvement_is_the_formula_of_the_paper() -> None:
@@ -123,8 +123,8 @@ def test_learned_weights_hold_the_gymnasium_pendulum_upright() -> None:
     record = Record("cpp")
     for _ in learn(settings, "cpp", record):
         pass
-    # 92 % of 600 trials do; fewer than 14 of 20 would then be a one in ten thousand chance
-    assert int(is_upright(drive(settings, record.preferences)).sum()) >= 14
+    # about 97 % of trials do; fewer than 16 of 20 would be a chance of less than one in a thousand
+    assert int(is_upright(drive(settings, record.preferences)).sum()) >= 16
     zeta = record.curves("zeta").mean(axis=0)
     assert zeta[0] < 0.01
     assert zeta[-1] == pytest.approx(1.0, abs=0.01)
