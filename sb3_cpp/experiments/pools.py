@@ -13,8 +13,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch as th
-
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.existing_run import OUTPUT
 from sb3_cpp.experiments.progress import read_status
@@ -53,9 +51,8 @@ class Pool(Protocol):
 def train_cell(config: RunConfig, root: str) -> tuple[str, str]:
     """Train one cell in a worker; gives its state and a note instead of raising."""
     with _one_at_a_time:
-        th.set_num_threads(1)
         try:
-            outcome = train_run(config, root, show="nothing")
+            outcome = train_run(config, root, show="nothing", n_threads=1)
         except (InvalidArgument, RunFailed) as error:
             return "failed", str(error)
         except OSError as error:

@@ -32,12 +32,13 @@ from sb3_cpp.experiments.checkpoint import (
     save_checkpoint,
     save_model,
 )
-from sb3_cpp.experiments.environments import make_environment
+from sb3_cpp.experiments.environments import is_atari, make_environment
 from sb3_cpp.experiments.existing_run import check_folder, is_finished, stored_hyperparameters
 from sb3_cpp.experiments.interruption import BoundaryCallback, Interruption, TrainingInterrupted, locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
 from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
 from sb3_cpp.experiments.suite import RunConfig
+from sb3_cpp.experiments.threads import torch_threads
 
 FAILURE, HISTORY = "failure.log", "run.log"
 
@@ -88,6 +89,7 @@ def train_run(
     callbacks: Sequence[BaseCallback] = (),
     on_evaluation: Callable[[list[float]], None] | None = None,
     folder: Path | None = None,
+    n_threads: int | None = None,
 ) -> Outcome:
     """Train one run, or go on with it; a finished run is left as it is.
 
@@ -99,6 +101,7 @@ def train_run(
     :param callbacks: further callbacks
     :param on_evaluation: called after each evaluation with the mean returns of all so far; may raise :class:`StopRun`
     :param folder: the run's folder, if not the usual place under ``root``
+    :param n_threads: of torch; None is one, and as many as torch likes for Atari, whose network is large enough to gain by it
     """
     folder = folder or config.folder(root)
     source = locate_checkpoint(start_from) if start_from is not None else None
@@ -115,7 +118,9 @@ def train_run(
         checkpoint = source if prolonged else find_checkpoint(folder) or source
         model = make_model(config, env) if checkpoint is None else _load_model(config, env, checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        if n_threads is None and not is_atari(config.env):
+            n_threads = 1
+        with locked(folder), torch_threads(n_threads):
             run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
             return run.train(checkpoint)
     finally:
