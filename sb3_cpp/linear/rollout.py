@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch as th
 
 from sb3_cpp.linear.batch import BatchEnv
-from sb3_cpp.linear.features import LinearQ
+from sb3_cpp.linear.linear_q import LinearQ
 from sb3_cpp.linear.mixture import Mixture
 
 
