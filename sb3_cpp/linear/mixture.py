@@ -2,7 +2,7 @@
 
 import torch as th
 
-from sb3_cpp.regularization import log_boltzmann
+from sb3_cpp.regularization import boltzmann
 
 
 class Mixture:
@@ -51,8 +51,8 @@ class Mixture:
 
     def log_policy(self, phi: th.Tensor) -> th.Tensor:
         """Log-probabilities of every trial's mixture: features (trials, states, M) -> (trials, states, actions)."""
-        # members in the last dimension, where they are many: a softmax over 3 numbers at a time is slow
+        # states in the last dimension, where they are many: a softmax over 3 numbers at a time is slow
         weights = th.stack(self.members, dim=2).flatten(1, 2)
-        values = (phi @ weights.transpose(-1, -2)).unflatten(-1, (-1, len(self.members)))
-        policies = log_boltzmann(values, self.temperature, dim=-2).exp()
-        return (policies.flatten(1, 2) @ self.weights.unsqueeze(-1)).reshape(values.shape[:-1]).log()
+        values = (weights @ phi.transpose(-1, -2)).unflatten(1, (-1, len(self.members)))  # (trials, actions, members, states)
+        policies = boltzmann(values, self.temperature, dim=1)
+        return (self.weights[:, None, None] @ policies).squeeze(2).transpose(-1, -2).log().contiguous()
