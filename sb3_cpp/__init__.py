@@ -1,0 +1,20 @@
+"""sb3_cpp: Cautious Policy Programming (CPP, not C++) and its relatives for Stable-Baselines3."""
+
+from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.deep import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp.version import __version__
+
+# The names of the command line
+ALGORITHMS: dict[str, type[RegularizedDQN]] = {"cpp": DeepCPP, "mdqn": MDQN, "modqn": MoDQN, "cvi": CVI, "cpi": DeepCPI}
+
+__all__ = [
+    "ALGORITHMS",
+    "CVI",
+    "MDQN",
+    "DeepCPI",
+    "DeepCPP",
+    "IterationCallback",
+    "MoDQN",
+    "RegularizedDQN",
+    "__version__",
+]

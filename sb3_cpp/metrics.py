@@ -1,9 +1,10 @@
-"""What a curve of returns says about falling back."""
+"""What a curve of returns says about falling back, and whether two samples differ."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
 
 class Oscillation(NamedTuple):
@@ -27,3 +28,21 @@ def oscillation(returns: ArrayLike) -> Oscillation:
         zero = np.zeros(curve.shape[:-1])
         return Oscillation(zero, zero.copy())
     return Oscillation(drops.max(axis=-1), np.sqrt((drops**2).sum(axis=-1)))
+
+
+def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
+    """Two-sided p-value that two samples have the same mean, without assuming equal variances (Welch's t-test).
+
+    Two constant samples have no variance to test with: 1 if they are equal, 0 if not.
+    """
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if min(a.size, b.size) < 2:
+        raise ValueError(f"each sample needs at least 2 values, got {a.size} and {b.size}")
+    if np.ptp(a) == 0.0 and np.ptp(b) == 0.0:
+        return float(a.flat[0] == b.flat[0])
+    return float(stats.ttest_ind(a, b, axis=None, equal_var=False).pvalue)
+
+
+def significance_stars(p_value: float) -> str:
+    """``*`` below 0.05 (the level of the paper), ``**`` below 0.01, ``***`` below 0.001, else ``n.s.``"""
+    return next((mark for level, mark in ((0.001, "***"), (0.01, "**"), (0.05, "*")) if p_value < level), "n.s.")

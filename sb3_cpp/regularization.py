@@ -10,6 +10,8 @@ given as log-probabilities. ``temperature = tau + sigma`` is the sum of the entr
 Reference: Zhu, Kitamura, Matsubara, "Cautious Policy Programming" (CPP); the README lists the deviations from its print.
 """
 
+import math
+
 import torch as th
 
 __all__ = [
@@ -106,8 +108,10 @@ def log_mixture(log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor)
 
     A tensor ``zeta`` must broadcast against the policies (for one coefficient per trial: shape (trials, 1, 1)).
     """
-    weight = th.as_tensor(zeta, dtype=log_new.dtype, device=log_new.device)
-    return th.logaddexp(weight.log() + log_new, th.log1p(-weight) + log_old)
+    if isinstance(zeta, th.Tensor):
+        return th.logaddexp(log_new + zeta.log(), log_old + th.log1p(-zeta))
+    log_zeta, log_rest = (math.log(weight) if weight > 0.0 else -math.inf for weight in (zeta, 1.0 - zeta))
+    return th.logaddexp(log_new + log_zeta, log_old + log_rest)
 
 
 def kl_divergence(log_p: th.Tensor, log_q: th.Tensor) -> th.Tensor:

@@ -190,7 +190,7 @@ class AdvantageTracker:
             self.maximum = maximum.clone() if first else th.zeros_like(maximum)
             if first:
                 return
-        self.mean = self.rho1 * self.mean.to(mean) + (1.0 - self.rho1) * mean
+        self.mean = th.lerp(mean, self.mean.to(mean), self.rho1)
         self.maximum = th.maximum(self.rho2 * self.maximum.to(maximum), maximum)
 
     @property

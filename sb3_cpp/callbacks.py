@@ -1,0 +1,103 @@
+"""Callbacks: they observe, they never change the algorithm."""
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
+
+from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.deep import RegularizedDQN
+
+COLUMNS = ("K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean", "episodes")
+
+
+class IterationCallback(BaseCallback):
+    """
+    One row per iteration K (target update) in ``iterations.csv``: K, timesteps, zeta, m_K, M_K, C_K, return_mean, episodes.
+
+    Cells of quantities an algorithm does not have stay empty. ``return_mean`` is the mean return of ``n_eval_episodes``
+    deterministic episodes of ``eval_env`` after the iteration if one is given, else of the training episodes that ended
+    during it (empty if none did); ``episodes`` says over how many episodes. A model that has iterations behind it (further
+    ``learn()``, or loaded) appends; a fresh model refuses to overwrite a file that holds rows.
+
+    :param path: a folder, in which ``iterations.csv`` is written, or a file ending in ``.csv``
+    :param eval_env: an environment to evaluate on at every ``eval_every``-th iteration
+    :param n_eval_episodes: episodes of one evaluation
+    :param eval_every: evaluate at iterations divisible by this number
+    :param verbose: 1 prints every row
+    """
+
+    model: RegularizedDQN
+
+    def __init__(
+        self,
+        path: str | Path,
+        eval_env: GymEnv | VecEnv | None = None,
+        n_eval_episodes: int = 5,
+        eval_every: int = 1,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(verbose)
+        path = Path(path)
+        self.path = path if path.suffix == ".csv" else path / "iterations.csv"
+        self.eval_env = eval_env
+        self.n_eval_episodes = int(check_number("n_eval_episodes", n_eval_episodes, 1))
+        self.eval_every = int(check_number("eval_every", eval_every, 1))
+        self._written = 0
+        self._returns: list[float] = []
+
+    def _on_training_start(self) -> None:
+        if not isinstance(self.model, RegularizedDQN):
+            raise InvalidArgument(f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}")
+        self._written = self.model.iteration
+        self._returns = []
+        has_rows = self.path.exists() and self.path.stat().st_size > 0
+        if has_rows and self.model.iteration == 0 and len(self.path.read_text().splitlines()) > 1:
+            raise InvalidArgument(f"path must not hold the iterations of another run, got {self.path}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if not has_rows:
+            self._write(COLUMNS)
+
+    def _on_step(self) -> bool:
+        # A target update happens after the callbacks of its step, so its row is written one step later
+        self._write_iteration()
+        self._returns += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        return True
+
+    def _on_training_end(self) -> None:
+        self._write_iteration()
+
+    def _write_iteration(self) -> None:
+        if self.model.iteration == self._written:
+            return
+        self._written = self.model.iteration
+        record: dict[str, Any] = dict(self.model.iteration_record)
+        returns, self._returns = self._returns, []
+        if self.eval_env is not None:
+            returns = self._evaluate() if self._written % self.eval_every == 0 else []
+        record["episodes"] = len(returns)
+        record["return_mean"] = float(np.mean(returns)) if returns else ""
+        row = [record.get(column, "") for column in COLUMNS]
+        self._write(row)
+        if self.verbose:
+            print(" ".join(f"{c}={v:.4g}" for c, v in zip(COLUMNS, row) if v != "" and math.isfinite(v)))
+
+    def _evaluate(self) -> list[float]:
+        assert self.eval_env is not None
+        if isinstance(self.eval_env, VecEnv) and self.model.get_vec_normalize_env() is not None:
+            sync_envs_normalization(self.training_env, self.eval_env)
+        warn = isinstance(self.eval_env, VecEnv) or is_wrapped(self.eval_env, Monitor)
+        returns, _ = evaluate_policy(self.model, self.eval_env, self.n_eval_episodes, return_episode_rewards=True, warn=warn)
+        return list(returns)  # type: ignore[arg-type]
+
+    def _write(self, row: Any) -> None:
+        with self.path.open("a", newline="") as file:
+            csv.writer(file).writerow(row)

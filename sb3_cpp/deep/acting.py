@@ -1,0 +1,49 @@
+"""What the two algorithms with an acting network share: the second network's place in the loop."""
+
+from typing import ClassVar
+
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.utils import get_parameters_by_name
+from stable_baselines3.dqn.policies import QNetwork
+from torch import nn
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.deep.base import RegularizedDQN
+from sb3_cpp.deep.policies import ActingCnnPolicy, ActingMlpPolicy, ActingMultiInputPolicy, ActingNetwork
+
+
+class ActingDQN(RegularizedDQN):
+    """DQN with a second, acting network that has its own target copy, loss and gradient clipping (see ``ActingNetwork``)."""
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": ActingMlpPolicy,
+        "CnnPolicy": ActingCnnPolicy,
+        "MultiInputPolicy": ActingMultiInputPolicy,
+    }
+    policy: ActingNetwork
+    acting_net: QNetwork
+    acting_net_target: QNetwork
+
+    def _setup_model(self) -> None:
+        if not issubclass(self.policy_class, ActingNetwork):
+            raise InvalidArgument(
+                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of ActingNetwork "
+                f"for {type(self).__name__}, got {self.policy_class.__name__}"
+            )
+        super()._setup_model()
+        self.batch_norm_stats += get_parameters_by_name(self.acting_net, ["running_"])
+        self.batch_norm_stats_target += get_parameters_by_name(self.acting_net_target, ["running_"])
+
+    def _create_aliases(self) -> None:
+        super()._create_aliases()
+        self.acting_net = self.policy.acting_net
+        self.acting_net_target = self.policy.acting_net_target
+
+    def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
+        return [*super()._network_pairs(), (self.acting_net, self.acting_net_target)]
+
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.acting_net_target]
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "acting_net", "acting_net_target"]

@@ -1,0 +1,279 @@
+"""SB3's DQN, with what regularised algorithms change turned into hooks."""
+
+import inspect
+import math
+from collections import defaultdict
+from functools import reduce
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.utils import polyak_update
+from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
+from torch.nn import functional as F
+
+from sb3_cpp.checks import InvalidArgument, check_choice
+from sb3_cpp.deep.batch import Batch
+from sb3_cpp.deep.fast import Preprocessor, has_modes, run_preprocessed, speed_up
+from sb3_cpp.regularization import log_boltzmann
+
+SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
+
+VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
+
+
+class RegularizedDQN(DQN):
+    """
+    The training loop of all algorithms here. With its own hooks it is SB3's DQN, bit for bit.
+
+    A subclass states only what makes it different, in up to four hooks: ``_target`` (the regression target of the Q-values),
+    ``_losses`` (what is minimised), ``_update_statistics`` (what is measured at every gradient step) and
+    ``_on_iteration_end`` (what happens at a target update). An *iteration* K, the paper's K, ends with a target update;
+    those before the first gradient step do not count.
+
+    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
+    :param env: The environment to learn from (if registered in Gym, can be str)
+    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
+    :param loss: of the Q-values: "huber" (SB3's DQN) or "mse"
+    :param behaviour: how actions are chosen while learning and by ``predict(deterministic=False)``: "epsilon_greedy"
+        as DQN does, or "boltzmann", which samples the algorithm's own policy instead (epsilon is then unused)
+    :param fast: rearrange the arithmetic for speed (see ``deep/fast.py``), which changes results by float rounding only;
+        None leaves it to the class: off here, for the parity with SB3, and on for every algorithm
+    :param dqn_kwargs: further keyword arguments of ``stable_baselines3.DQN``
+    """
+
+    _preprocessor: Preprocessor | None = None
+    # Whether an n-step return says the same as n steps of this algorithm's own target
+    supports_n_steps: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the full signature, DQN's arguments in DQN's order and then our own, to help() and to editors."""
+        super().__init_subclass__(**kwargs)
+        inherited = [p for p in inspect.signature(DQN.__init__).parameters.values() if p.name != "self"]
+        own: dict[str, inspect.Parameter] = {}
+        for base in reversed([base for base in cls.__mro__ if issubclass(base, RegularizedDQN)]):
+            signature = inspect.signature(base.__init__)
+            own.update({n: p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY})
+        setup = inherited.pop().replace(kind=inspect.Parameter.KEYWORD_ONLY)  # _init_setup_model stays last
+        cls.__signature__ = inspect.Signature([*inherited, *own.values(), setup])  # type: ignore[attr-defined]
+
+    def __init__(
+        self,
+        policy: str | type[DQNPolicy],
+        env: GymEnv | str,
+        *dqn_args: Any,
+        loss: str = "huber",
+        behaviour: str = "epsilon_greedy",
+        fast: bool | None = None,
+        **dqn_kwargs: Any,
+    ) -> None:
+        # Our own state is set before super().__init__(), which builds the model and may need it; load() writes it afterwards
+        self.loss = check_choice("loss", loss, VALUE_LOSSES)
+        self.behaviour = check_choice("behaviour", behaviour, ("epsilon_greedy", "boltzmann"))
+        self.fast = type(self) is not RegularizedDQN if fast is None else bool(fast)
+        self.iteration = 0
+        self.iteration_record: dict[str, float] = {}
+        self._measure_gradients = True
+        try:
+            super().__init__(policy, env, *dqn_args, **dqn_kwargs)
+        except InvalidArgument:
+            raise
+        except AssertionError as error:  # SB3's own checks
+            action_space = getattr(self, "action_space", None)
+            if action_space is not None and not isinstance(action_space, spaces.Discrete):
+                raise InvalidArgument(f"env must have a Discrete action space, got {action_space}") from None
+            raise InvalidArgument(str(error)) from None
+
+    def _setup_model(self) -> None:
+        n_steps = max(self.n_steps, self.replay_buffer_kwargs.get("n_steps", 1))
+        if n_steps > 1 and not self.supports_n_steps:
+            raise InvalidArgument(
+                f"n_steps must be 1 for {type(self).__name__}, got {n_steps}: "
+                "n-step returns leave out the entropy and KL terms of the skipped steps"
+            )
+        super()._setup_model()
+        self._has_modes = has_modes(self.q_net)
+        self._preprocessor = None
+        if self.fast:
+            speed_up(self.policy)
+            if all(Preprocessor.supports(network) for pair in self._network_pairs() for network in pair):
+                self._preprocessor = Preprocessor(self.q_net)
+
+    # --- hooks ------------------------------------------------------------------------------------------------------------
+
+    def _target(self, batch: Batch) -> th.Tensor:
+        """Regression target of Q(s, a), shape (batch, 1), without gradient. Here: the largest target value at s'."""
+        return batch.bootstrap(batch.next_target_q.max(dim=1, keepdim=True).values)
+
+    def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
+        """What is minimised, by name; the sum is what the optimiser sees."""
+        return {"value": self._value_loss(batch.taken(batch.q), target)}
+
+    def _update_statistics(self, batch: Batch) -> None:
+        """Measure what the next target update needs; called without gradient, before the losses."""
+
+    def _on_iteration_end(self) -> dict[str, float]:
+        """Just before a target update (the online network is K+1, the target network still K): the quantities of K."""
+        return {}
+
+    def _joint_networks(self) -> list[nn.Module]:
+        """Target networks whose values at s and at s' are both used."""
+        return []
+
+    def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
+        """The learning networks, each with its target copy."""
+        return [(self.q_net, self.q_net_target)]
+
+    def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
+        """Log-probabilities of the policy that ``behaviour="boltzmann"`` samples, shape (batch, actions)."""
+        return log_boltzmann(self.q_net(obs), self.behaviour_temperature)
+
+    @property
+    def behaviour_temperature(self) -> float:
+        """Temperature of the Boltzmann policy over the values of ``_log_behaviour``."""
+        return 1.0
+
+    # --- the loop ---------------------------------------------------------------------------------------------------------
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        # Switch to train mode (this affects batch norm / dropout)
+        self.policy.set_training_mode(True)
+        # Update learning rate according to schedule
+        self._update_learning_rate(self.policy.optimizer)
+
+        history: dict[str, list[th.Tensor]] = defaultdict(list)
+        for step in range(gradient_steps):
+            # Sample replay buffer
+            samples = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)  # type: ignore[union-attr]
+            batch = self._make_batch(samples)
+            with th.no_grad():
+                self._update_statistics(batch)
+                target = self._target(batch)
+
+            losses = self._losses(batch, target)
+            loss = reduce(th.add, losses.values())
+            self._check_finite(loss, losses, step)
+            if self._measure_gradients:
+                self._record_gradients(losses)
+
+            # Optimize the policy, each network's gradient clipped by itself
+            self.policy.optimizer.zero_grad()
+            loss.backward()
+            for online, _ in self._network_pairs():
+                norm = nn.utils.clip_grad_norm_(online.parameters(), self.max_grad_norm)
+                self._check_finite(norm, {"gradient norm": norm}, step)
+            self.policy.optimizer.step()
+
+            history["loss"].append(loss.detach())
+            if len(losses) > 1:
+                for name, value in losses.items():
+                    history[f"{name}_loss"].append(value.detach())
+
+        # Increase update counter
+        self._n_updates += gradient_steps
+
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name, values in history.items():
+            self.logger.record(f"train/{name}", th.stack(values).mean().item())
+        for name, quantity in self.iteration_record.items():
+            if name != "timesteps":
+                self.logger.record(f"cpp/{name}", quantity)
+
+    def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
+        networks = (self.q_net, self.q_net_target)
+        if self._preprocessor is None:
+            return Batch(samples, self.gamma, *networks, has_modes=self._has_modes)
+        stacked = self._preprocessor(samples)
+        return Batch(samples, self.gamma, *networks, run_preprocessed, stacked, self._joint_networks(), self._has_modes)
+
+    def _on_step(self) -> None:
+        """
+        Update the exploration rate, and the target networks if needed.
+        This method is called in ``collect_rollouts()`` after each step in the environment.
+        """
+        self._n_calls += 1
+        # Account for multiple environments: each call to step() corresponds to n_envs transitions
+        if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
+            if self._n_updates > 0:
+                self._end_iteration()
+            for online, target in self._network_pairs():
+                polyak_update(online.parameters(), target.parameters(), self.tau)
+            # Copy running stats, see SB3's issue #996
+            polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
+
+        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    def _end_iteration(self) -> None:
+        self.iteration += 1
+        self._measure_gradients = True
+        self.iteration_record = {"K": self.iteration, "timesteps": self.num_timesteps, **self._on_iteration_end()}
+
+    def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
+        return VALUE_LOSSES[self.loss](prediction, target)
+
+    def _check_finite(self, value: th.Tensor, parts: dict[str, th.Tensor], step: int) -> None:
+        """Raise a ValueError that says which part is not finite; called before the weights change."""
+        if math.isfinite(value.item()):
+            return
+        broken = [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]
+        raise ValueError(
+            f"{type(self).__name__}: non-finite loss at update {self._n_updates + step + 1} "
+            f"({', '.join(broken) or f'sum = {value.item()}'}); the weights are unchanged. "
+            "Check the rewards and observations for NaN or infinity, or try a smaller learning_rate."
+        )
+
+    def _record_gradients(self, losses: dict[str, th.Tensor]) -> None:
+        """Once per iteration: the norm of each loss's own gradient, to see which one leads."""
+        self._measure_gradients = False
+        if len(losses) == 1:
+            return
+        parameters = [p for online, _ in self._network_pairs() for p in online.parameters() if p.requires_grad]
+        for name, value in losses.items():
+            gradients = th.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+            norm = nn.utils.get_total_norm([g for g in gradients if g is not None])
+            self.logger.record(f"train/{name}_grad_norm", norm.item())
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_preprocessor"]
+
+    # --- SB3's interface --------------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """As DQN's ``predict``; with ``behaviour="boltzmann"``, non-deterministic actions are sampled from the policy."""
+        if deterministic or self.behaviour == "epsilon_greedy":
+            return super().predict(observation, state, episode_start, deterministic)
+        self.policy.set_training_mode(False)
+        obs, is_vectorized = self.policy.obs_to_tensor(observation)
+        with th.no_grad():
+            actions = th.multinomial(self._log_behaviour(obs).exp(), num_samples=1).flatten().cpu().numpy()
+        return (actions if is_vectorized else actions.squeeze(axis=0)), state
+
+    def learn(
+        self: SelfRegularizedDQN,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfRegularizedDQN:
+        """As DQN's ``learn``; TensorBoard logs go under the class's own name unless ``tb_log_name`` is given."""
+        return super().learn(
+            total_timesteps=total_timesteps,
+            callback=callback,
+            log_interval=log_interval,
+            tb_log_name=tb_log_name or type(self).__name__,
+            reset_num_timesteps=reset_num_timesteps,
+            progress_bar=progress_bar,
+        )

@@ -1,0 +1,135 @@
+"""Deep cautious policy programming (CPP)."""
+
+from typing import Any
+
+import torch as th
+from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.dqn.policies import DQNPolicy
+from torch import nn
+
+from sb3_cpp.checks import check_choice, check_number
+from sb3_cpp.deep.base import RegularizedDQN
+from sb3_cpp.deep.batch import Batch
+from sb3_cpp.deep.caution import RULES, Caution
+from sb3_cpp.deep.cvi import preference_target
+from sb3_cpp.regularization import (
+    greedy_advantage,
+    log_boltzmann,
+    log_greedy,
+    log_mixture,
+    projection_loss,
+    regularized_value,
+)
+from sb3_cpp.zeta import log_policy_change_bound, policy_change_bound
+
+
+class DeepCPP(RegularizedDQN):
+    """
+    Deep cautious policy programming: entropy- and KL-regularised DQN whose policy moves towards its greedy step only as
+    far as zeta allows (Zhu, Kitamura, Matsubara 2022, "Cautious Policy Programming", Algorithm 2).
+
+    With ``pi-`` the policy of the target network and ``pi`` that of the online network, the loss is
+    ``E (Q(s,a) - y)^2 + projection_coef * temperature^2 * E KL( pi || stopgrad[zeta G Q + (1-zeta) pi-] )``.
+    The weight is in these units because the KL is a pure number whose curvature in Q is 1/temperature^2: the paper's plain
+    sum is ``projection_coef = 1/temperature^2``.
+
+    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
+    :param env: The environment to learn from (if registered in Gym, can be str)
+    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
+    :param alpha: share of the KL weight, in [0, 1)
+    :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward
+    :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi"), recomputed
+        at every target update, or a fixed number in [0, 1]; 1 is plain regularised DQN
+    :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
+    :param rho2: decay of its running maximum M_K, in [0, 1)
+    :param r_max: bound of the absolute reward, > 0, for C_K
+    :param error_bound: bound of the error of one backup, >= 0; adds B_K to C_K
+    :param projection_coef: weight of the projection, >= 0, a pure number of order 1 to 100: smoother against faster
+    :param form: "explicit" learns Q with the regularisation in the target; "implicit" learns the preferences
+        ``Psi = Q + sigma log pi-`` with CVI's target, where ``pi = softmax(Psi / temperature)`` is exact
+    :param loss: of the Q-values: "mse" (paper) or "huber"
+    :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
+    """
+
+    supports_n_steps = False
+
+    def __init__(
+        self,
+        policy: str | type[DQNPolicy],
+        env: GymEnv | str,
+        *dqn_args: Any,
+        alpha: float = 0.001 / 0.0134,
+        temperature: float = 0.0134,
+        zeta: str | float = "dcpp",
+        rho1: float = 0.99,
+        rho2: float = 0.9999,
+        r_max: float = 1.0,
+        error_bound: float = 0.0,
+        projection_coef: float = 50.0,
+        form: str = "explicit",
+        loss: str = "mse",
+        **kwargs: Any,
+    ) -> None:
+        self.alpha = check_number("alpha", alpha, 0.0, 1.0, high_open=True)
+        self.temperature = check_number("temperature", temperature, 0.0, low_open=True)
+        self.error_bound = check_number("error_bound", error_bound, 0.0)
+        self.projection_coef = check_number("projection_coef", projection_coef, 0.0)
+        self.form = check_choice("form", form, ("explicit", "implicit"))
+        self.caution = Caution(zeta, RULES, rho1, rho2, r_max)
+        super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+
+    @property
+    def zeta(self) -> float:
+        """How far the new policy is let in at present."""
+        return self.caution.zeta
+
+    @property
+    def behaviour_temperature(self) -> float:
+        """Explicit form: at a fixed point ``log pi = Q/T + alpha log pi``, so pi = softmax(Q / ((1-alpha) T))."""
+        return (1.0 - self.alpha) * self.temperature if self.form == "explicit" else self.temperature
+
+    def _log_previous(self, target_values: th.Tensor) -> th.Tensor:
+        """The policy pi- of the target network.
+
+        Explicit form: the closure of ``log pi_K = sum_j alpha^j Q_{K-j} / T`` for a slowly moving Q.
+        """
+        return log_boltzmann(target_values, self.behaviour_temperature)
+
+    def _log_policy(self, values: th.Tensor, log_previous: th.Tensor) -> th.Tensor:
+        """The policy of the online network, which is also the regularised greedy step G Q."""
+        if self.form == "implicit":
+            return log_boltzmann(values, self.temperature)
+        return log_greedy(values, log_previous, self.alpha, self.temperature)
+
+    def _joint_networks(self) -> list[nn.Module]:
+        return [self.q_net_target]
+
+    def _target(self, batch: Batch) -> th.Tensor:
+        if self.form == "implicit":
+            return preference_target(batch, self.alpha, self.temperature)
+        log_previous = self._log_previous(batch.next_target_q)
+        log_policy = self._log_policy(batch.next_q, log_previous)
+        value = regularized_value(log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature)
+        return batch.bootstrap(value)
+
+    def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
+        log_previous = self._log_previous_now(batch)
+        log_policy = self._log_policy(batch.q, log_previous)
+        log_mix = log_mixture(log_policy.detach(), log_previous, self.zeta)
+        weight = self.projection_coef * self.temperature**2
+        return {**super()._losses(batch, target), "projection": weight * projection_loss(log_policy, log_mix)}
+
+    def _log_previous_now(self, batch: Batch) -> th.Tensor:
+        """pi- at s, for the statistics and for the projection."""
+        return batch.once("log_previous", lambda: self._log_previous(batch.target_q))
+
+    def _update_statistics(self, batch: Batch) -> None:
+        log_previous = self._log_previous_now(batch)
+        q = batch.q.detach()
+        if self.form == "implicit":  # Psi = Q + sigma log pi-
+            q = q - self.alpha * self.temperature * log_previous
+        self.caution.observe(greedy_advantage(q, log_previous))
+
+    def _on_iteration_end(self) -> dict[str, float]:
+        bound = (self.iteration, self.alpha, self.gamma, self.temperature, self.caution.r_max, self.error_bound)
+        return {**self.caution.refresh(self.gamma, log_policy_change_bound(*bound)), "C_K": policy_change_bound(*bound)}

@@ -1,0 +1,1 @@
+"""Studies: settings in, a run folder with numbers and pictures out."""

@@ -1,0 +1,103 @@
+"""Environments by their id, as SB3's vector of environments: gymnasium's, MinAtar, Atari, and the paper's two."""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.error import DependencyNotInstalled
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments import minatar
+from sb3_cpp.experiments.algorithms import suggestion
+
+# gymnasium learns these only when they are made
+_MINATAR = [f"MinAtar/{game}-v{version}" for game in minatar.GAMES for version in (0, 1)]
+
+
+def is_atari(env_id: str) -> bool:
+    return env_id.startswith("ALE/") or "NoFrameskip" in env_id
+
+
+def known_environments() -> list[str]:
+    """Ids that can be asked for (those of packages that are not imported by gymnasium itself only if installed)."""
+    _import_own()
+    if importlib.util.find_spec("ale_py"):
+        import ale_py
+
+        gym.register_envs(ale_py)
+    return [*gym.registry, *_MINATAR]
+
+
+def check_environment(env_id: str) -> None:
+    """Refuse an id nobody knows, with the nearest ones."""
+    known = known_environments()
+    if env_id not in known:
+        raise InvalidArgument(f"unknown environment {env_id!r}{_nearest(env_id, known)}")
+
+
+def _nearest(env_id: str, known: list[str]) -> str:
+    """Case and namespace do not count."""
+    short = {name.split("/")[-1].lower(): name for name in known} | {name.lower(): name for name in known}
+    hint = suggestion(env_id, short)
+    for key in sorted(short, key=len, reverse=True):
+        hint = hint.replace(f"'{key}'", f"'{short[key]}'")
+    return hint
+
+
+def _import_own() -> None:
+    """The gridworld and the pendulum register themselves with gymnasium."""
+    import sb3_cpp.linear
+    import sb3_cpp.tabular  # noqa: F401
+
+
+def make_environment(
+    env_id: str,
+    n_envs: int = 1,
+    seed: int | None = None,
+    max_episode_steps: int | None = None,
+    training: bool = True,
+    **kwargs: Any,
+) -> VecEnv:
+    """The environments of a run, each watched by SB3's Monitor; for Atari with the usual preprocessing.
+
+    :param env_id: as for ``gymnasium.make``, or ``MinAtar/Breakout-v1``
+    :param n_envs: how many, stepped one after the other in this process (Atari: in threads)
+    :param seed: of the first reset
+    :param max_episode_steps: time limit; None is the environment's own
+    :param training: for Atari, whether rewards are clipped and a lost life ends an episode
+    :param kwargs: of the environment
+    """
+    check_environment(env_id)
+    try:
+        if is_atari(env_id):
+            return _make_atari(env_id, n_envs, seed, max_episode_steps, training, kwargs)
+        venv = DummyVecEnv([_thunk(env_id, max_episode_steps, kwargs) for _ in range(n_envs)])
+    except DependencyNotInstalled as error:
+        extra = "box2d" if "box2d" in str(error).lower() else "video"
+        raise InvalidArgument(f"{env_id} needs a further package: pip install 'sb3_cpp[{extra}]'") from None
+    except TypeError as error:
+        raise InvalidArgument(f"env_kwargs do not fit {env_id}: {error}") from None
+    venv.seed(seed)
+    return venv
+
+
+def _thunk(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]) -> Callable[[], gym.Env[Any, Any]]:
+    def make() -> gym.Env[Any, Any]:
+        maker = minatar.make_minatar if env_id in _MINATAR else gym.make
+        return Monitor(maker(env_id, max_episode_steps=max_episode_steps, **kwargs))
+
+    return make
+
+
+def _make_atari(
+    env_id: str, n_envs: int, seed: int | None, max_episode_steps: int | None, training: bool, kwargs: dict[str, Any]
+) -> VecEnv:
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    wrapper_kwargs = {} if training else {"terminal_on_life_loss": False, "clip_reward": False}
+    venv = make_atari_env(env_id, n_envs, seed, env_kwargs=kwargs, wrapper_kwargs=wrapper_kwargs)
+    return VecFrameStack(venv, n_stack=4)

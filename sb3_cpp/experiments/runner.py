@@ -1,0 +1,305 @@
+"""Train one run into its folder; a run that was interrupted goes on from its checkpoint."""
+
+import os
+import shutil
+import time
+import traceback
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.experiments import logs
+from sb3_cpp.experiments.algorithms import get_algorithm, hyperparameter_defaults, resolve_classes
+from sb3_cpp.experiments.checkpoint import FOLDER as CHECKPOINT
+from sb3_cpp.experiments.checkpoint import (
+    MODEL,
+    find_checkpoint,
+    load_checkpoint,
+    locate_checkpoint,
+    read_counters,
+    save_checkpoint,
+    save_model,
+)
+from sb3_cpp.experiments.environments import make_environment
+from sb3_cpp.experiments.interruption import BoundaryCallback, Interruption, TrainingInterrupted, locked
+from sb3_cpp.experiments.progress import ProgressCallback, write_status
+from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
+from sb3_cpp.experiments.suite import RunConfig
+
+FAILURE, HISTORY, OUTPUT = "failure.log", "run.log", "output.log"
+
+
+class StopRun(Exception):
+    """Raised by who watches a run, to end it without a result."""
+
+
+class RunFailed(RuntimeError):
+    """Training itself ended with an error; the run's folder holds the traceback."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: "finished", "interrupted" or "kept" (it was finished before)."""
+
+    state: str
+    folder: Path
+    timesteps: int
+    final_returns: tuple[float, ...] = ()
+    exit_code: int = 0
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / MODEL).is_file()
+
+
+def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
+    """Refuse a folder that holds something else, naming what differs."""
+    if not folder.exists() or not any(path.name not in (".lock", OUTPUT) for path in folder.iterdir()):
+        return
+    try:
+        there = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError):
+        raise InvalidArgument(f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f") from None
+    here = config.plain()
+    differences = _differences(there, here, ignore)
+    if differences:
+        raise InvalidArgument(
+            f"{folder} holds a run with another config ({'; '.join(differences[:3])}); remove it or choose another -f"
+        )
+
+
+def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[str] = (), prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for key in dict.fromkeys([*there, *here]):
+        if key in ignore or (key in there and key in here and there[key] == here[key]):
+            continue
+        if isinstance(there.get(key), dict) and isinstance(here.get(key), dict):
+            found += _differences(there[key], here[key], prefix=f"{prefix}{key}.")
+        else:
+            found.append(f"{prefix}{key}: {there.get(key, 'not set')} there, {here.get(key, 'not set')} here")
+    return found
+
+
+def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
+    """The untrained model of a run."""
+    algorithm = get_algorithm(config.algorithm)
+    values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
+    try:
+        return algorithm(env=env, seed=config.seed, **values)
+    except (TypeError, ValueError, AssertionError, AttributeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidArgument(f"{config.algo} on {config.env} cannot be built: {reason}") from None
+
+
+def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any) -> VecEnv:
+    """The environments a run trains on (or the one it is evaluated on)."""
+    n_envs, seed = (config.n_envs, config.seed) if training else (1, None)
+    return make_environment(config.env, n_envs, seed, config.max_episode_steps, training, **{**config.env_kwargs, **kwargs})
+
+
+def train_run(
+    config: RunConfig,
+    root: str | Path = "runs",
+    *,
+    start_from: str | Path | None = None,
+    show: str = "lines",
+    writers: Sequence[KVWriter] = (),
+    callbacks: Sequence[BaseCallback] = (),
+    on_evaluation: Callable[[list[float]], None] | None = None,
+    folder: Path | None = None,
+) -> Outcome:
+    """Train one run, or go on with it; a finished run is left as it is.
+
+    :param config: what to train
+    :param root: the folder of all runs
+    :param start_from: a checkpoint, run folder or model.zip to go on from; without it the run's own checkpoint, if it has one
+    :param show: "bar", "lines" or "nothing" on the console
+    :param writers: further outputs of SB3's logger
+    :param callbacks: further callbacks
+    :param on_evaluation: called after each evaluation with the mean returns of all so far; may raise :class:`StopRun`
+    :param folder: the run's folder, if not the usual place under ``root``
+    """
+    folder = folder or config.folder(root)
+    source = locate_checkpoint(start_from) if start_from is not None else None
+    prolonged = source is not None and folder.resolve() in source.resolve().parents
+    if source is not None and not prolonged:
+        config = replace(config, start_from=str(source), hyperparameters=_hyperparameters_of(source))
+    # A run may be prolonged when its checkpoint is named; everything else must be as it was
+    check_folder(folder, config, ignore=("n_timesteps", "eval_freq", "save_freq", "start_from") if prolonged else ())
+    if is_finished(folder) and not prolonged:
+        return Outcome("kept", folder, config.n_timesteps)
+    env = make_run_environment(config)
+    try:
+        # The model is made before anything is written: what cannot be built leaves no trace
+        checkpoint = source if prolonged else find_checkpoint(folder) or source
+        model = make_model(config, env) if checkpoint is None else _load_model(config, env, checkpoint)
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
+            return run.train(checkpoint)
+    finally:
+        env.close()
+
+
+def _hyperparameters_of(source: Path) -> dict[str, Any]:
+    """A loaded model keeps the hyperparameters it was saved with: those of the run it comes from, as far as that is known."""
+    for folder in list(source.parents)[:2]:
+        if (folder / CONFIG_FILE).is_file():
+            return yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]["hyperparameters"]
+    return {}
+
+
+def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> BaseAlgorithm:
+    try:
+        model = load_checkpoint(get_algorithm(config.algorithm), checkpoint, env)
+    except (ValueError, KeyError, RuntimeError, AssertionError, zipfile.BadZipFile, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidArgument(f"{checkpoint} is no {config.algorithm} for {config.env}: {reason}") from None
+    if model.num_timesteps >= config.n_timesteps and checkpoint.is_file():
+        raise InvalidArgument(f"{checkpoint} is at step {model.num_timesteps}: -n must be larger, got {config.n_timesteps}")
+    return model
+
+
+class _Run:
+    """One process's part of a run."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        folder: Path,
+        env: VecEnv,
+        model: BaseAlgorithm,
+        show: str,
+        writers: Sequence[KVWriter],
+        callbacks: Sequence[BaseCallback],
+        on_evaluation: Callable[[list[float]], None] | None,
+    ) -> None:
+        self.config, self.folder, self.env, self.model = config, folder, env, model
+        self.writers, self.callbacks, self.on_evaluation = writers, callbacks, on_evaluation
+        self.progress = ProgressCallback(folder, config.n_timesteps, show)
+        self.interruption = Interruption()
+        self.began, self.elapsed = time.monotonic(), 0.0
+
+    def train(self, checkpoint: Path | None) -> Outcome:
+        own = checkpoint is not None and checkpoint.is_dir() and self.folder.resolve() in checkpoint.resolve().parents
+        counters: dict[str, Any] = {"logs": {}, "timesteps": 0, "elapsed": 0.0}
+        if checkpoint is not None and own:
+            counters = read_counters(checkpoint)
+        self.elapsed = counters["elapsed"]
+        logs.cut_back_logs(self.folder, counters["logs"], counters["timesteps"])
+        self._write_config()
+        self._note(f"{'started' if checkpoint is None else 'resumed'} at step {self.model.num_timesteps}")
+        for name in (FAILURE, MODEL):  # of an earlier attempt, or of a run that is being prolonged
+            (self.folder / name).unlink(missing_ok=True)
+        return self._learn()
+
+    def _learn(self) -> Outcome:
+        config, model, folder = self.config, self.model, self.folder
+        outputs: list[KVWriter] = [logs.ContinuedCSV(folder / logs.PROGRESS), *self.writers]
+        model.set_logger(Logger(str(folder), outputs))
+        evaluation, callbacks = self._make_callbacks()
+        try:
+            with self.interruption:
+                remaining = config.n_timesteps - model.num_timesteps
+                if remaining > 0:
+                    model.learn(remaining, CallbackList(callbacks), reset_num_timesteps=False)
+                if evaluation is not None:
+                    evaluation.model = model
+                    evaluation.num_timesteps = model.num_timesteps
+                    evaluation.finish()
+        except (TrainingInterrupted, KeyboardInterrupt):
+            self._save()
+            write_status(folder, **self.progress.status("interrupted"))
+            self._note(f"interrupted at step {model.num_timesteps}")
+            return Outcome("interrupted", folder, model.num_timesteps, exit_code=self.interruption.exit_code)
+        except (OSError, StopRun):
+            raise
+        except Exception as error:
+            self._fail(error)
+            raise RunFailed(
+                f"{config.name()} failed at step {model.num_timesteps}: {error} (see {folder / FAILURE})"
+            ) from error
+        finally:
+            self.progress.close()
+            model.logger.close()
+            if evaluation is not None:
+                evaluation.env.close()
+        return self._finish(evaluation)
+
+    def _make_callbacks(self) -> tuple[logs.EvaluationCallback | None, list[BaseCallback]]:
+        config, folder = self.config, self.folder
+        callbacks: list[BaseCallback] = [logs.MonitorCallback(folder / logs.MONITOR, config.env, self.elapsed)]
+        if isinstance(self.model, RegularizedDQN):
+            callbacks.append(IterationCallback(folder / logs.ITERATIONS))
+        evaluation = None
+        if config.evaluate_every:
+            evaluation = logs.EvaluationCallback(
+                make_run_environment(config, training=False),
+                folder / logs.EVALUATIONS,
+                config.evaluate_every,
+                config.eval_episodes,
+                config.seed,
+                config.n_timesteps,
+                self.on_evaluation,
+            )
+            callbacks.append(evaluation)
+        boundary = BoundaryCallback(self.interruption, self._save, config.save_every)
+        return evaluation, [*callbacks, self.progress, *self.callbacks, boundary]
+
+    def _finish(self, evaluation: logs.EvaluationCallback | None) -> Outcome:
+        config, model, folder = self.config, self.model, self.folder
+        if config.keep_checkpoint:
+            self._save()
+        save_model(model, folder / MODEL)
+        if not config.keep_checkpoint:
+            _remove_checkpoint(folder)
+        returns = tuple(evaluation.results[-1]) if evaluation is not None else ()
+        status = self.progress.status("finished")
+        if returns:
+            status["return"] = float(np.mean(returns))
+        write_status(folder, **status)
+        self._note(f"finished at step {model.num_timesteps}")
+        return Outcome("finished", folder, model.num_timesteps, returns)
+
+    def _save(self) -> None:
+        counters = {"logs": logs.log_lines(self.folder), "elapsed": self.elapsed + time.monotonic() - self.began}
+        save_checkpoint(self.folder, self.model, counters)
+
+    def _fail(self, error: Exception) -> None:
+        (self.folder / FAILURE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        write_status(self.folder, **{**self.progress.status("failed"), "error": str(error)})
+        self._note(f"failed at step {self.model.num_timesteps}: {error}")
+
+    def _write_config(self) -> None:
+        path = self.folder / CONFIG_FILE
+        config = self.config.plain()
+        if path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))["config"] == config:
+            return  # a resumed run keeps the command it was started with
+        defaults = hyperparameter_defaults(get_algorithm(self.config.algorithm))
+        given = self.config.hyperparameters
+        plain = {k: v for k, v in defaults.items() if k not in given and isinstance(v, (int, float, str, bool, type(None)))}
+        record = {"config": config, "class_defaults": plain, "provenance": provenance()}
+        part = path.with_suffix(".part")
+        part.write_text(yaml.safe_dump(record, sort_keys=False), encoding="utf-8")
+        os.replace(part, path)
+
+    def _note(self, event: str) -> None:
+        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()} {event}\n")
+
+
+def _remove_checkpoint(folder: Path) -> None:
+    for name in (CHECKPOINT, f"{CHECKPOINT}.old"):
+        shutil.rmtree(folder / name, ignore_errors=True)

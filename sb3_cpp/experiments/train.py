@@ -1,0 +1,90 @@
+"""The command behind scripts/train.py: one run, told on the console."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.environments import check_environment
+from sb3_cpp.experiments.runner import Outcome, RunFailed, train_run
+from sb3_cpp.experiments.suite import RunConfig, load_suite, parse_overrides, suite_of
+
+
+def train(
+    algo: str,
+    env: str,
+    seed: int = 0,
+    *,
+    suite: str | None = None,
+    n_timesteps: int | None = None,
+    params: Sequence[str] = (),
+    eval_freq: int | None = None,
+    eval_episodes: int | None = None,
+    save_freq: int | None = None,
+    start_from: str | None = None,
+    root: str = "runs",
+    progress: bool = False,
+    tensorboard: str | None = None,
+    track: bool = False,
+) -> int:
+    """Train one run and say where it is; returns the exit code of the script."""
+    check_environment(env)
+    given = {"n_timesteps": n_timesteps, "eval_freq": eval_freq, "eval_episodes": eval_episodes, "save_freq": save_freq}
+    overrides = {**parse_overrides(list(params)), **{key: value for key, value in given.items() if value is not None}}
+    config = (load_suite(suite) if suite else suite_of(env)).run_config(algo, env, seed, overrides)
+    writers = _writers(config, tensorboard, track)
+    print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
+    try:
+        outcome = train_run(config, root, start_from=start_from, show="bar" if progress else "lines", writers=writers)
+    except RunFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(_conclusion(outcome))
+    return outcome.exit_code
+
+
+def _conclusion(outcome: Outcome) -> str:
+    if outcome.state == "interrupted":
+        again = shlex.join([Path(sys.executable).name, *sys.argv])
+        return f"stopped and saved at step {outcome.timesteps:,}; to resume, run the same command again:\n  {again}"
+    if outcome.state == "kept":
+        return f"already finished: {outcome.folder} (to go on: -i {outcome.folder} -n MORE_STEPS)"
+    returns = outcome.final_returns
+    result = f", return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes" if returns else ""
+    return f"finished: {outcome.folder}{result}"
+
+
+def _writers(config: RunConfig, tensorboard: str | None, track: bool) -> list[KVWriter]:
+    """What SB3's logger writes to beside progress.csv."""
+    writers: list[KVWriter] = []
+    if tensorboard is not None:
+        try:
+            writers.append(TensorBoardOutputFormat(str(config.folder(tensorboard))))
+        except AssertionError:
+            raise InvalidArgument("--tensorboard needs a further package: pip install tensorboard") from None
+    if track:
+        writers.append(WandbOutputFormat(config))
+    return writers
+
+
+class WandbOutputFormat(KVWriter):
+    """Sends SB3's log to Weights & Biases, with the run's config."""
+
+    def __init__(self, config: RunConfig) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise InvalidArgument("--track needs Weights & Biases: pip install wandb") from None
+        group = f"{config.algo}/{config.env}"
+        self.run = wandb.init(project="sb3_cpp", group=group, name=f"{group}/{config.seed}", config=config.plain())
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        self.run.log({key: value for key, value in key_values.items() if isinstance(value, (int, float))}, step=step)
+
+    def close(self) -> None:
+        self.run.finish()

@@ -1,0 +1,81 @@
+"""Many trials side by side: what the array program asks of an environment, and any gymnasium environment made to answer it."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+
+from sb3_cpp.checks import InvalidArgument, check_number
+
+
+class Transition(NamedTuple):
+    """One step of every trial. Where an episode ended, ``states`` is the next episode's start and ``arrived`` its last state."""
+
+    states: th.Tensor  # (trials, dims): where each trial goes on
+    rewards: th.Tensor  # (trials,)
+    arrived: th.Tensor  # (trials, dims): where the action led
+    terminated: th.Tensor  # (trials,)
+    truncated: th.Tensor  # (trials,)
+
+
+class BatchEnv(Protocol):
+    """Independent copies of one environment with flat states and discrete actions."""
+
+    n_trials: int
+    n_actions: int
+    dtype: th.dtype
+
+    def reset(self, seed: int | None = None) -> th.Tensor:
+        """Start every trial anew; states (trials, dims)."""
+
+    def step(self, actions: th.Tensor) -> Transition:
+        """One action per trial; a finished episode is followed by the start of the next."""
+
+
+class GymBatch:
+    """Copies of a gymnasium environment with a flat Box observation and Discrete actions, one per trial.
+
+    :param make: builds one environment, or its registered id
+    :param n_trials: number of copies
+    """
+
+    def __init__(self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: th.dtype = th.float32) -> None:
+        self.n_trials, self.dtype = int(check_number("n_trials", n_trials, 1)), dtype
+        first = self._make(make)
+        observations, actions = first.observation_space, first.action_space
+        if not isinstance(observations, gym.spaces.Box) or len(observations.shape) != 1:
+            raise InvalidArgument(f"observation space must be a flat Box, got {observations}")
+        if not isinstance(actions, gym.spaces.Discrete):
+            raise InvalidArgument(f"action space must be Discrete, got {actions}")
+        self.observation_space = observations
+        self.n_actions, self._first_action = int(actions.n), int(actions.start)
+        self.envs = [first] + [self._make(make) for _ in range(self.n_trials - 1)]
+
+    @staticmethod
+    def _make(make: str | Callable[[], gym.Env]) -> gym.Env:
+        return gym.make(make) if isinstance(make, str) else make()
+
+    def reset(self, seed: int | None = None) -> th.Tensor:
+        """Start every trial anew; with a seed, trial i is seeded with a number drawn from it."""
+        seeds: list[Any] = [None] * self.n_trials
+        if seed is not None:
+            seeds = np.random.SeedSequence(seed).generate_state(self.n_trials).tolist()
+        return self._tensor([env.reset(seed=s)[0] for env, s in zip(self.envs, seeds)])
+
+    def step(self, actions: th.Tensor) -> Transition:
+        states, rewards, arrived, terminated, truncated = [], [], [], [], []
+        for env, action in zip(self.envs, actions.tolist()):
+            observation, reward, end, cut, _ = env.step(action + self._first_action)
+            arrived.append(observation)
+            states.append(env.reset()[0] if end or cut else observation)
+            rewards.append(float(reward))
+            terminated.append(bool(end))
+            truncated.append(bool(cut))
+        return Transition(
+            self._tensor(states), self._tensor(rewards), self._tensor(arrived), th.tensor(terminated), th.tensor(truncated)
+        )
+
+    def _tensor(self, rows: list[Any]) -> th.Tensor:
+        return th.as_tensor(np.asarray(rows)).to(self.dtype)

@@ -1,0 +1,142 @@
+"""The paper's pendulum swing-up (CPP Sec. 5.2): a gymnasium environment, and its twin for many trials at once.
+
+State [angle, velocity]: angle 0 is upright, -pi and pi hang down; an episode starts hanging at rest. Three torques.
+Reward ``-(angle^2 + 0.01 velocity^2) / 10``. The paper prints a minus between the squares and puts the start at 0 and the goal
+at pi, against its own text (velocity is punished, the pendulum starts hanging); both are corrected here.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+
+from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.linear.batch import Transition
+from sb3_cpp.linear.drawing import draw_pendulum
+
+ENV_ID = "sb3_cpp/PendulumSwingUp-v0"
+EPISODE_STEPS = 500
+
+
+@dataclass(frozen=True)
+class Physics:
+    """A uniform rod as in gymnasium's Pendulum-v1, with the paper's length, mass, torques and reward."""
+
+    length: float = 1.5
+    mass: float = 1.0
+    gravity: float = 10.0  # the paper gives none; gymnasium's value
+    dt: float = 0.1
+    max_speed: float = 8.0
+    torques: tuple[float, ...] = (-2.0, 0.0, 2.0)
+    angle_cost: float = 1.0  # a
+    velocity_cost: float = 0.01  # b
+    normaliser: float = 10.0  # z
+
+
+class Motion(NamedTuple):
+    """Where one step leads, and its reward."""
+
+    angle: np.ndarray
+    velocity: np.ndarray
+    reward: np.ndarray
+
+
+def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, physics: Physics) -> Motion:
+    """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first; all shapes (...).
+
+    The reward is that of the state the step starts from: ``-(a angle^2 + b velocity^2) / z``.
+    """
+    p = physics
+    reward = (p.angle_cost * angle**2 + p.velocity_cost * velocity**2) / -p.normaliser
+    acceleration = 1.5 * p.gravity / p.length * np.sin(angle) + 3.0 / (p.mass * p.length**2) * torque
+    velocity = np.minimum(np.maximum(velocity + acceleration * p.dt, -p.max_speed), p.max_speed)
+    return Motion(wrap_angle(angle + velocity * p.dt), velocity, reward)
+
+
+def wrap_angle(angle: np.ndarray) -> np.ndarray:
+    """To [-pi, pi)."""
+    return (angle + math.pi) % (2.0 * math.pi) - math.pi
+
+
+class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
+    """Swing the pendulum up and hold it there; registered as ``sb3_cpp/PendulumSwingUp-v0`` with 500 steps an episode.
+
+    ``reset(options={"angle": ..., "velocity": ...})`` starts elsewhere than hanging at rest.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own form)
+
+    def __init__(self, render_mode: str | None = None, physics: Physics | None = None) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise InvalidArgument(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
+        self.render_mode, self.physics = render_mode, physics or Physics()
+        bound = np.array([np.pi, self.physics.max_speed], dtype=np.float32)
+        self.observation_space = gym.spaces.Box(-bound, bound, dtype=np.float32)
+        self.action_space = gym.spaces.Discrete(len(self.physics.torques))
+        self._place(-math.pi, 0.0)
+
+    def _place(self, angle: float, velocity: float) -> None:
+        self._angle, self._velocity = np.float64(angle), np.float64(velocity)
+        self._torque = 0.0
+
+    def _observation(self) -> np.ndarray:
+        return np.array([self._angle, self._velocity], dtype=np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        start = {"angle": -math.pi, "velocity": 0.0, **(options or {})}
+        speed = self.physics.max_speed
+        self._place(
+            check_number("angle", start["angle"], -math.pi, math.pi), check_number("velocity", start["velocity"], -speed, speed)
+        )
+        return self._observation(), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            raise InvalidArgument(f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}")  # type: ignore[attr-defined]
+        self._torque = self.physics.torques[int(action)]
+        self._angle, self._velocity, reward = move(self._angle, self._velocity, self._torque, self.physics)
+        return self._observation(), float(reward), False, False, {}
+
+    def render(self) -> np.ndarray | None:  # type: ignore[override]
+        if self.render_mode is None:
+            return None
+        return draw_pendulum(float(self._angle), self._torque / max(map(abs, self.physics.torques)))
+
+
+class PendulumBatch:
+    """The same pendulum for many independent trials: the environment of the array program."""
+
+    def __init__(self, n_trials: int, dtype: th.dtype = th.float32, physics: Physics | None = None) -> None:
+        self.n_trials, self.dtype = int(check_number("n_trials", n_trials, 1)), dtype
+        self.physics = physics or Physics()
+        self.n_actions = len(self.physics.torques)
+        self._torques = th.tensor(self.physics.torques, dtype=dtype).numpy()
+        self._no, self._yes = th.zeros(n_trials, dtype=th.bool), th.ones(n_trials, dtype=th.bool)
+        self.reset()
+
+    def reset(self, seed: int | None = None) -> th.Tensor:
+        """Hang every trial down at rest; nothing here is random. Returns states (trials, 2)."""
+        self._angle = np.full(self.n_trials, -math.pi, dtype=self._torques.dtype)
+        self._velocity = np.zeros_like(self._angle)
+        self._steps = 0
+        return self._states()
+
+    def _states(self) -> th.Tensor:
+        return th.from_numpy(np.stack((self._angle, self._velocity), axis=-1))
+
+    def step(self, actions: th.Tensor) -> Transition:
+        """Apply one action per trial; after 500 steps every trial is truncated and starts anew."""
+        torque = self._torques[actions.numpy()]
+        self._angle, self._velocity, reward = move(self._angle, self._velocity, torque, self.physics)
+        self._steps += 1
+        arrived = self._states()
+        truncated = self._steps == EPISODE_STEPS
+        states = self.reset() if truncated else arrived
+        return Transition(states, th.from_numpy(reward), arrived, self._no, self._yes if truncated else self._no)
+
+
+gym.register(ENV_ID, entry_point="sb3_cpp.linear.pendulum:PendulumSwingUp", max_episode_steps=EPISODE_STEPS)

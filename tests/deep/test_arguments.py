@@ -1,0 +1,116 @@
+"""Bad input gets one line that names the argument, the value and what is allowed."""
+
+import inspect
+import math
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.dqn.policies import DQNPolicy
+
+from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
+
+BAD = [
+    *[(cls, "alpha", value) for cls in (DeepCPP, CVI, MDQN) for value in (1.0, 1.3, -0.1, math.nan, "0.5", None, True)],
+    *[(cls, "temperature", value) for cls in (DeepCPP, CVI, MDQN, MoDQN) for value in (0.0, -1.0, math.inf, math.nan)],
+    *[(cls, "zeta", value) for cls in (DeepCPP, DeepCPI) for value in (-0.1, 1.1, "unknown", math.nan, None)],
+    (DeepCPI, "zeta", "dcpp"),
+    *[(cls, rho, value) for cls in (DeepCPP, DeepCPI) for rho in ("rho1", "rho2") for value in (-0.1, 1.0, 2.0)],
+    *[(cls, "r_max", value) for cls in (DeepCPP, DeepCPI) for value in (0.0, -1.0, math.inf)],
+    (DeepCPP, "error_bound", -0.1),
+    (DeepCPP, "projection_coef", -1.0),
+    (DeepCPP, "form", "both"),
+    (CVI, "backup", "max"),
+    (MDQN, "munchausen_clip", 0.5),
+    (MoDQN, "momentum", 0.0),
+    (MoDQN, "momentum", 1.5),
+    (MoDQN, "kappa", 0.0),
+    (MoDQN, "momentum_floor", -0.5),
+    *[(cls, "loss", "l3") for cls in (DeepCPP, CVI, MDQN, MoDQN, DeepCPI)],
+    *[(cls, "behaviour", "random") for cls in (DeepCPP, CVI, MDQN, MoDQN, DeepCPI)],
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), BAD)
+def test_bad_arguments_are_named_with_their_value_and_the_allowed_range(cls, name, value):
+    with pytest.raises(ValueError, match=rf"^{name} must be .*, got {value!r}$"):
+        cls("MlpPolicy", "CartPole-v1", **{name: value})
+
+
+def test_numpy_numbers_and_integers_are_numbers():
+    model = DeepCPP("MlpPolicy", "CartPole-v1", alpha=np.float32(0.5), temperature=1, zeta=1, buffer_size=10)
+    assert (model.alpha, model.temperature, model.zeta) == (0.5, 1.0, 1.0)
+
+
+def test_continuous_actions_are_refused(case):
+    with pytest.raises(ValueError, match=r"env must have a Discrete action space, got Box\("):
+        case.make(env="Pendulum-v1")
+
+
+@pytest.mark.parametrize("cls", [DeepCPP, CVI, MDQN])
+def test_n_step_returns_are_refused_where_the_target_is_regularised(cls):
+    with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 3"):
+        cls("MlpPolicy", "CartPole-v1", n_steps=3)
+    kwargs = {"n_steps": 2, "gamma": 0.99}
+    with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 2"):
+        cls("MlpPolicy", "CartPole-v1", replay_buffer_class=NStepReplayBuffer, replay_buffer_kwargs=kwargs)
+
+
+@pytest.mark.parametrize("cls", [MoDQN, DeepCPI])
+def test_n_step_returns_work_where_the_maths_allows(cls):
+    model = cls("MlpPolicy", "CartPole-v1", n_steps=3, buffer_size=500).learn(200)
+    assert model._n_updates > 0
+
+
+@pytest.mark.parametrize("cls", [MoDQN, DeepCPI])
+def test_a_policy_without_acting_network_is_refused(cls):
+    with pytest.raises(ValueError, match=f"policy must be .* for {cls.__name__}, got DQNPolicy"):
+        cls(DQNPolicy, "CartPole-v1")
+
+
+@pytest.mark.parametrize("cls", [DeepCPP, CVI, MDQN])
+def test_sb3s_own_policy_class_is_welcome(cls):
+    assert cls(DQNPolicy, "CartPole-v1", buffer_size=200).learn(150)._n_updates > 0
+
+
+def test_unknown_arguments_are_refused(algorithm):
+    with pytest.raises(TypeError, match="lerning_rate"):
+        algorithm.make(lerning_rate=1e-3)
+
+
+def test_signature_shows_dqns_arguments_in_dqns_order_then_our_own(algorithm):
+    ours = list(inspect.signature(algorithm.cls).parameters)
+    theirs = [name for name in inspect.signature(DQN).parameters if name != "_init_setup_model"]
+    assert ours[: len(theirs)] == theirs
+    assert ours[-1] == "_init_setup_model"
+    assert {"loss", "behaviour"} < set(ours[len(theirs) :])
+
+
+def test_positional_arguments_follow_dqn(algorithm):
+    model = algorithm.cls("MlpPolicy", "CartPole-v1", 3e-4, 777)
+    assert (model.learning_rate, model.buffer_size) == (3e-4, 777)
+
+
+class BrokenReward(gym.Wrapper):
+    """Not-a-number rewards from the given step on."""
+
+    def __init__(self, env, after):
+        super().__init__(env)
+        self.left = after
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        self.left -= 1
+        return observation, (reward if self.left > 0 else math.nan), terminated, truncated, info
+
+
+def test_a_non_finite_loss_stops_before_the_weights_change(case):
+    model = case.make(env=BrokenReward(gym.make("CartPole-v1"), after=60), learning_starts=200, batch_size=64)
+    before = {key: value.clone() for key, value in model.policy.state_dict().items()}
+    with pytest.raises(ValueError, match=rf"{case.cls.__name__}: non-finite loss at update 1 \(.*value = nan"):
+        model.learn(400)
+    after = model.policy.state_dict()
+    assert all(th.equal(before[key], after[key]) for key in before)

@@ -1,0 +1,81 @@
+"""iterations.csv: one row per K, appended on resume, never overwritten."""
+
+import gymnasium as gym
+import pandas as pd
+import pytest
+from stable_baselines3 import DQN
+
+from sb3_cpp import ALGORITHMS, IterationCallback
+
+COLUMNS = ["K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean"]
+QUANTITIES = {"cpp": {"zeta", "m_K", "M_K", "C_K"}, "cpi": {"zeta", "m_K", "M_K"}, "cvi": set(), "mdqn": set(), "modqn": set()}
+
+
+def make(name: str = "cpp", **kwargs):
+    settings = {"buffer_size": 1000, "learning_starts": 60, "target_update_interval": 50, "seed": 0, "device": "cpu"}
+    return ALGORITHMS[name]("MlpPolicy", "CartPole-v1", **{**settings, **kwargs})
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_one_row_per_iteration_with_empty_cells_for_what_does_not_exist(name, tmp_path):
+    model = make(name).learn(310, callback=IterationCallback(tmp_path))
+    rows = pd.read_csv(tmp_path / "iterations.csv")
+    assert list(rows.columns)[:7] == COLUMNS
+    assert rows["K"].tolist() == [1, 2, 3, 4, 5]
+    assert rows["timesteps"].tolist() == [100, 150, 200, 250, 300]
+    filled = {column for column in ("zeta", "m_K", "M_K", "C_K") if rows[column].notna().all()}
+    assert filled == QUANTITIES[name]
+    assert {column for column in ("zeta", "m_K", "M_K", "C_K") if rows[column].notna().any()} == filled
+    assert model.iteration == 5
+
+
+def test_the_last_iteration_is_written_when_training_ends_on_it(tmp_path):
+    make().learn(300, callback=IterationCallback(tmp_path))
+    assert pd.read_csv(tmp_path / "iterations.csv")["timesteps"].tolist()[-1] == 300
+
+
+def test_training_returns_are_averaged_over_the_iteration(tmp_path):
+    make().learn(1000, callback=IterationCallback(tmp_path / "a.csv"))
+    rows = pd.read_csv(tmp_path / "a.csv")
+    assert (rows["episodes"] > 0).any()
+    assert (rows["return_mean"].isna() == (rows["episodes"] == 0)).all()
+    # CartPole pays 1 per step: all finished episodes together cannot be longer than the time they had
+    assert (rows["return_mean"] * rows["episodes"]).sum() <= 1000
+
+
+def test_evaluation_returns_on_request(tmp_path):
+    callback = IterationCallback(tmp_path, eval_env=gym.make("CartPole-v1"), n_eval_episodes=2, eval_every=2)
+    make().learn(310, callback=callback)
+    rows = pd.read_csv(tmp_path / "iterations.csv")
+    assert rows["episodes"].tolist() == [0, 2, 0, 2, 0]
+    assert rows["return_mean"].isna().tolist() == [True, False, True, False, True]
+
+
+def test_evaluating_does_not_change_the_run(tmp_path):
+    plain = make().learn(310)
+    watched = make().learn(310, callback=IterationCallback(tmp_path, eval_env=gym.make("CartPole-v1")))
+    for key, value in plain.policy.state_dict().items():
+        assert value.equal(watched.policy.state_dict()[key])
+
+
+def test_rows_are_appended_on_resume(tmp_path):
+    model = make().learn(210, callback=IterationCallback(tmp_path))
+    model.save(tmp_path / "model")
+    loaded = type(model).load(tmp_path / "model", env=gym.make("CartPole-v1"), device="cpu")
+    loaded.learn(200, callback=IterationCallback(tmp_path), reset_num_timesteps=False)
+    rows = pd.read_csv(tmp_path / "iterations.csv")
+    assert rows["K"].tolist() == list(range(1, len(rows) + 1))
+    assert rows["timesteps"].tolist()[-1] == 400
+
+
+def test_a_fresh_run_does_not_overwrite_another(tmp_path):
+    make().learn(210, callback=IterationCallback(tmp_path))
+    before = (tmp_path / "iterations.csv").read_text()
+    with pytest.raises(ValueError, match=r"path must not hold the iterations of another run, got .*iterations\.csv"):
+        make().learn(210, callback=IterationCallback(tmp_path))
+    assert (tmp_path / "iterations.csv").read_text() == before
+
+
+def test_other_algorithms_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="IterationCallback needs an algorithm of sb3_cpp, got DQN"):
+        DQN("MlpPolicy", "CartPole-v1", buffer_size=100).learn(100, callback=IterationCallback(tmp_path))

@@ -1,0 +1,28 @@
+"""Oscillation, by hand."""
+
+import numpy as np
+import pytest
+
+from sb3_cpp.metrics import oscillation
+
+
+def test_oscillation_by_hand():
+    # falls of 3 and 4, rises do not count
+    assert oscillation([0.0, 5.0, 2.0, 6.0, 2.0, 9.0]) == (pytest.approx(4.0), pytest.approx(5.0))
+
+
+@pytest.mark.parametrize("curve", [[1.0, 1.0, 2.0], [3.0], []])
+def test_a_curve_that_never_falls_has_none(curve):
+    assert oscillation(curve) == (0.0, 0.0)
+
+
+def test_curves_are_measured_one_by_one():
+    result = oscillation(np.array([[0.0, -1.0, -3.0], [0.0, 1.0, 2.0]]))
+    assert result.inf.tolist() == [2.0, 0.0]
+    assert result.l2.tolist() == pytest.approx([np.sqrt(5.0), 0.0])
+
+
+@pytest.mark.parametrize("bad", [[1.0, np.nan], [np.inf, 0.0], 3.0])
+def test_missing_returns_are_refused(bad):
+    with pytest.raises(ValueError, match="returns must be a series of finite numbers"):
+        oscillation(bad)
