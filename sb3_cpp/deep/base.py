@@ -174,17 +174,21 @@ class RegularizedDQN(DQN):
             # Optimize the policy, each network's gradient clipped by itself
             self.policy.optimizer.zero_grad()
             loss.backward()
-            norms = [nn.utils.clip_grad_norm_(parameters, self.max_grad_norm) for parameters in self._online_parameters]
-            for name, value in self._read(loss, losses, norms, step).items():
-                history[name].append(value)
+            norms = [nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None]) for ps in self._online_parameters]
+            values, lengths = self._read(loss, losses, norms, step)
+            for parameters, norm, length in zip(self._online_parameters, norms, lengths):
+                if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
+                    nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
             self.policy.optimizer.step()
+            for name, value in values.items():
+                history[name].append(value)
 
         # Increase update counter
         self._n_updates += gradient_steps
 
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        for name, values in history.items():
-            self.logger.record(f"train/{name}", fmean(values))
+        for name, series in history.items():
+            self.logger.record(f"train/{name}", fmean(series))
         for name, quantity in self.iteration_record.items():
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)
@@ -222,16 +226,19 @@ class RegularizedDQN(DQN):
     def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
         return VALUE_LOSSES[self.loss](prediction, target)
 
-    def _read(self, loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor], step: int) -> dict[str, float]:
-        """The losses as numbers, read from the device at once; raises if one is not finite, before the weights change."""
-        parts = {} if len(losses) == 1 else {f"{name}_loss": value for name, value in losses.items()}
-        tensors = [loss, *parts.values(), *norms]
-        values = th.stack([tensor.detach() for tensor in tensors]).tolist()
-        if not math.isfinite(sum(values)):
-            self._refuse(losses, loss, norms, step)
-        return dict(zip(["loss", *parts], values))
+    def _read(
+        self, loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor], step: int
+    ) -> tuple[dict[str, float], list[float]]:
+        """Losses by name and gradient norms as numbers, read from the device at once; raises if one is not finite."""
+        parts = {"loss": loss}
+        if len(losses) > 1:
+            parts |= {f"{name}_loss": value for name, value in losses.items()}
+        values = th.stack([tensor.detach() for tensor in (*parts.values(), *norms)]).tolist()
+        if not all(map(math.isfinite, values)):
+            self._refuse(loss, losses, norms, step)
+        return dict(zip(parts, values)), values[len(parts) :]
 
-    def _refuse(self, losses: dict[str, th.Tensor], loss: th.Tensor, norms: list[th.Tensor], step: int) -> NoReturn:
+    def _refuse(self, loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor], step: int) -> NoReturn:
         """Raise a ValueError that says what is not finite: the losses, else their sum, else the gradients."""
         for parts in (losses, {"sum": loss}, {"gradient norm": reduce(th.add, norms)}):
             broken = [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]

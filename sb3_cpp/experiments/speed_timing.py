@@ -124,6 +124,8 @@ def time_parts(model: DQN, steps: int) -> dict[str, float]:
             (model.policy.optimizer, "step", "optimiser"),
             (model.policy.optimizer, "zero_grad", "optimiser"),
             (nn.utils, "clip_grad_norm_", "optimiser"),
+            (nn.utils, "get_total_norm", "optimiser"),
+            (nn.utils, "clip_grads_with_norm_", "optimiser"),
             (th.Tensor, "backward", "backward"),
         ):
             stack.enter_context(patch.object(owner, method, watch.around(part, getattr(owner, method))))
