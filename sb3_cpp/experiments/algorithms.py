@@ -13,6 +13,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from torch import nn, optim
 
 from sb3_cpp import ALGORITHMS
+from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.minatar import MinAtarCNN
 
@@ -25,6 +26,7 @@ _RESERVED = ("env", "seed", "verbose", "tensorboard_log", "_init_setup_model")
 _CLASSES: dict[str, dict[str, Any]] = {
     "activation_fn": {"relu": nn.ReLU, "tanh": nn.Tanh, "elu": nn.ELU, "leaky_relu": nn.LeakyReLU},
     "features_extractor_class": {"minatar": MinAtarCNN},
+    "replay_buffer_class": {"frames": FrameReplayBuffer},
     "optimizer_class": {"adam": optim.Adam, "rmsprop": optim.RMSprop, "rmsprop_tf": RMSpropTFLike},
 }
 

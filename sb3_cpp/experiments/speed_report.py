@@ -27,25 +27,23 @@ _PART_HATCHES = ("", "", "", "", "//", "", "\\\\", "", "")
 def print_report(console: Console, tables: Sequence[Tables], memory: Sequence[Footprint]) -> None:
     """Per task the speeds and the parts of a step; for Atari also the buffers."""
     for rounds, summary, parts in tables:
-        console.print(_speed_table(rounds, summary))
+        console.print(_speed_table(summary))
+        console.print(_rounds_table(rounds))
         console.print(_parts_table(parts))
     if memory:
         console.print(_memory_table(memory))
 
 
-def _speed_table(rounds: pd.DataFrame, summary: pd.DataFrame) -> Table:
+def _speed_table(summary: pd.DataFrame) -> Table:
     task, peak = summary.task.iloc[0], summary.peak_gflops.iloc[0]
-    title = f"{task}, threads {summary.threads.iloc[0]}, matrix product {peak:.0f} GFLOP/s"
-    table = Table(title=title, caption="ratio: to SB3's DQN of the same round, above 1 is faster")
-    for column in ("", "steps/s", "ratio", "every round", "CPU ratio", "MFLOP/step", "of limit", "h for 5e6"):
-        table.add_column(column, justify="left" if column in ("", "every round") else "right", no_wrap=column != "every round")
+    table = Table(title=f"{task}, threads {summary.threads.iloc[0]}, matrix product {peak:.0f} GFLOP/s")
+    for column in ("", "steps/s", "ratio", "CPU ratio", "MFLOP/step", "of limit", "h for 5e6"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for row in summary.to_dict("records"):
-        every = " ".join(f"{ratio:.2f}" for ratio in rounds[rounds.algo == row["algo"]].sort_values("round").ratio)
         table.add_row(
             LABELS[row["algo"]],
             f"{row['steps_per_s']:.0f}",
             f"{row['ratio']:.2f}",
-            every if row["algo"] != SB3 else "",
             f"{row['cpu_ratio']:.2f}",
             f"{row['mflop_per_step']:.3g}",
             f"{row['share_of_limit']:.1%}",
@@ -54,17 +52,31 @@ def _speed_table(rounds: pd.DataFrame, summary: pd.DataFrame) -> Table:
     return table
 
 
+def _rounds_table(rounds: pd.DataFrame) -> Table:
+    table = Table(title=f"{rounds.task.iloc[0]}: ratio to SB3's DQN of the same round, above 1 is faster")
+    table.add_column("round", no_wrap=True)
+    numbers = sorted(rounds["round"].unique())
+    for number in numbers:
+        table.add_column(str(number), justify="right", no_wrap=True)
+    wide = rounds.pivot(index="algo", columns="round", values="ratio")
+    for algo in dict.fromkeys(rounds.algo):
+        if algo != SB3:
+            table.add_row(LABELS[algo], *[f"{wide.loc[algo, number]:.2f}" for number in numbers])
+    load = rounds.groupby("round").load.mean()
+    table.add_row("load", *[f"{load[number]:.1f}" for number in numbers], style="dim")
+    return table
+
+
 def _parts_table(parts: pd.DataFrame) -> Table:
-    table = Table(title=f"{parts.task.iloc[0]}: milliseconds of one environment step (in brackets: share)")
-    table.add_column("")
+    table = Table(title=f"{parts.task.iloc[0]}: where the time of a step goes")
+    table.add_column("", no_wrap=True)
     wide = parts.pivot(index="algo", columns="part", values="ms")
     algos = list(dict.fromkeys(parts.algo))
     for algo in algos:
         table.add_column(LABELS[algo], justify="right", no_wrap=True)
     for part in PARTS:
-        cells = [f"{wide.loc[a, part]:.3f} ({wide.loc[a, part] / wide.loc[a].sum():.0%})" for a in algos]
-        table.add_row(part, *cells)
-    table.add_row("all", *[f"{wide.loc[a].sum():.3f}" for a in algos])
+        table.add_row(part, *[f"{wide.loc[algo, part] / wide.loc[algo].sum():.0%}" for algo in algos])
+    table.add_row("ms per step", *[f"{wide.loc[algo].sum():.3g}" for algo in algos])
     return table
 
 
