@@ -66,6 +66,10 @@ class IterationCallback(BaseCallback):
         if not has_rows:
             self._write(COLUMNS)
 
+    def _on_rollout_start(self) -> None:
+        # Between two rollouts a run may be saved: the rows must not be behind the model
+        self._write_iteration()
+
     def _on_step(self) -> bool:
         # A target update happens after the callbacks of its step, so its row is written one step later
         self._write_iteration()

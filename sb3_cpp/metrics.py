@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special
 
 
 class Oscillation(NamedTuple):
@@ -40,7 +40,11 @@ def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
         raise ValueError(f"each sample needs at least 2 values, got {a.size} and {b.size}")
     if np.ptp(a) == 0.0 and np.ptp(b) == 0.0:
         return float(a.flat[0] == b.flat[0])
-    return float(stats.ttest_ind(a, b, axis=None, equal_var=False).pvalue)
+    # scipy.special has the distribution; scipy.stats takes half a second to import
+    error_a, error_b = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
+    t = (a.mean() - b.mean()) / np.sqrt(error_a + error_b)
+    freedom = (error_a + error_b) ** 2 / (error_a**2 / (a.size - 1) + error_b**2 / (b.size - 1))
+    return float(2.0 * special.stdtr(freedom, -abs(t)))
 
 
 def significance_stars(p_value: float) -> str:

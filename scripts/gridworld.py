@@ -27,7 +27,7 @@ FLAGS = {
 
 def main() -> int:
     parser = CommandLine(description=__doc__)
-    parser.add_argument("--config", default=str(CONFIG), help="settings; the flags below override them")
+    parser.add_argument("--config", default=str(CONFIG), help="settings, overridden by flags (default: configs/gridworld.yml)")
     parser.add_settings(GridworldSettings, FLAGS)
     parser.add_output("runs/gridworld/trials_<trials>_seed_<seed>")
     args = vars(parser.parse_args())

@@ -13,13 +13,13 @@ class CommandLine(argparse.ArgumentParser):
     """A parser that reports a bad argument in one line, without the usage text."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(formatter_class=argparse.ArgumentDefaultsHelpFormatter, allow_abbrev=False, **kwargs)
+        super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message}\n")
 
     def add_settings(self, cls: type, help_texts: dict[str, str]) -> None:
-        """One flag per setting that has a help text; those not given stay out of the namespace, so that a file can set them."""
+        """One flag per setting that has a help text; one not given stays out of the namespace, so that a file can set it."""
         for field in fields(cls):
             if field.name in help_texts:
                 self.add_argument(

@@ -44,9 +44,7 @@ def refuse_text_numbers(value: Any, place: str) -> None:
         except ValueError:
             return
         if math.isfinite(number):
-            raise InvalidArgument(
-                f"{place} must be a number with a point before the exponent, as in 1.0e-3, got text {value!r}"
-            )
+            raise InvalidArgument(f"{place} must be a number written with a point, as in 1.0e-3, got the text {value!r}")
 
 
 def settings_from(cls: type[Settings], values: Mapping[str, Any], source: str) -> Settings:

@@ -33,6 +33,9 @@ STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
     "espi": Style("E-SPI", "#000000", "-."),
     "aspi": Style("A-SPI", "#009E73", ":"),
     "cpi": Style("CPI", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
+    "cpp_1": Style("CPP, scheme 1", "#56B4E9", (0, (6, 2))),
+    "linear_cpp": Style("linear CPP", "#004C7A", (0, (3, 1, 1, 1))),
+    "espi_printed": Style("E-SPI, printed δ", "#999999", (0, (1, 2))),
 }
 _FONT = 9
 _ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too
@@ -117,11 +120,12 @@ def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def save_figure(figure: Figure, path: Path, legend_from: Axes | None = None) -> Path:
+def save_figure(figure: Figure, path: Path, legend_from: Axes | None = None, columns: int | None = None) -> Path:
     """Write the picture, with one legend below all panels."""
     if legend_from is not None:
         handles, labels = legend_from.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=_FONT - 1, frameon=False)
+        columns = columns or len(labels)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=_FONT - 1, frameon=False)
     figure.savefig(path, dpi=200)
     return path
 

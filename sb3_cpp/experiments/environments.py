@@ -33,6 +33,8 @@ def known_environments() -> list[str]:
 
 def check_environment(env_id: str) -> None:
     """Refuse an id nobody knows, with the nearest ones."""
+    if is_atari(env_id) and not (importlib.util.find_spec("ale_py") and importlib.util.find_spec("cv2")):
+        raise InvalidArgument(f"{env_id} needs further packages: pip install 'sb3_cpp[atari]'")
     known = known_environments()
     if env_id not in known:
         raise InvalidArgument(f"unknown environment {env_id!r}{_nearest(env_id, known)}")
@@ -95,9 +97,15 @@ def _thunk(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]) -
 def _make_atari(
     env_id: str, n_envs: int, seed: int | None, max_episode_steps: int | None, training: bool, kwargs: dict[str, Any]
 ) -> VecEnv:
-    from stable_baselines3.common.env_util import make_atari_env
-    from stable_baselines3.common.vec_env import VecFrameStack
+    """ALE's native environments, or one that can be seen; a lost life and clipped rewards are for training only."""
+    from sb3_cpp.atari import make_atari_vec_env, make_render_env
 
-    wrapper_kwargs = {} if training else {"terminal_on_life_loss": False, "clip_reward": False}
-    venv = make_atari_env(env_id, n_envs, seed, env_kwargs=kwargs, wrapper_kwargs=wrapper_kwargs)
-    return VecFrameStack(venv, n_stack=4)
+    settings = {**kwargs, "terminal_on_life_loss": training, "clip_reward": training}
+    mode = settings.pop("render_mode", None)
+    if mode == "human":
+        raise InvalidArgument(f"{env_id} has no window; record a video, or play without one")
+    if mode is not None:
+        return make_render_env(env_id, seed, **settings)
+    if max_episode_steps is not None:
+        settings["max_episode_frames"] = 4 * max_episode_steps
+    return make_atari_vec_env(env_id, n_envs, seed, **settings)

@@ -1,6 +1,6 @@
 """Section 5.1 of the paper: five algorithms learn the danger gridworld from rollouts, all trials at once."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -8,8 +8,9 @@ import torch as th
 from numpy.typing import NDArray
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
-from sb3_cpp.tabular.algorithms import SCHEMES, Settings, View, iterate
+from sb3_cpp.tabular.algorithms import View, iterate
 from sb3_cpp.tabular.gridworld import ACTIONS, DangerGrid
+from sb3_cpp.tabular.rules import Settings
 from sb3_cpp.tabular.sampling import expected_rollout, model_from_counts, rollout
 
 ALGORITHMS = ("cpp", "cvi", "espi", "aspi", "cpi")
@@ -18,8 +19,8 @@ CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
 
 @dataclass(frozen=True)
-class GridworldSettings:
-    """Everything that decides the numbers; ``configs/gridworld.yml`` says where each value comes from.
+class GridworldSettings(DangerGrid):
+    """Everything that decides the numbers: the world and how it is learned; ``configs/gridworld.yml`` gives the sources.
 
     The entropy weight is the paper's tau, the KL weight its sigma. ``cpp_rule`` is the coefficient that the algorithm "cpp"
     uses: the adaptive one of Algorithm 1, Eq. linear_cpp, or Theorem 4 with both branches ("cpp").
@@ -39,49 +40,30 @@ class GridworldSettings:
     exact_constants: bool = False
     rho1: float = 0.9
     rho2: float = 1.0
-    size: int = 5
-    danger: tuple[tuple[int, int], ...] = ((2, 2), (2, 3))
-    success_probability: float = 0.9
-    step_reward: float = -0.1
-    danger_reward: float = -1.0
-    goal_reward: float = 1.0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.danger, (list, tuple)) or not all(isinstance(cell, (list, tuple)) for cell in self.danger):
+            raise InvalidArgument(f"danger must be a list of cells [row, column], got {self.danger!r}")
+        object.__setattr__(self, "danger", tuple(tuple(cell) for cell in self.danger))  # YAML has lists
+        super().__post_init__()
         check_whole_number("trials", self.trials, 2)
         check_whole_number("seed", self.seed, 0)
         check_whole_number("iterations", self.iterations, 2)
         check_whole_number("horizon", self.horizon, 1)
         check_number("gamma", self.gamma, 0.0, 1.0, low_open=True, high_open=True)
         check_number("ent_coef", self.ent_coef, 0.0)
-        check_number("kl_coef", self.kl_coef, 0.0)
-        if self.ent_coef + self.kl_coef <= 0.0:
-            raise InvalidArgument("ent_coef and kl_coef must not both be 0")
-        check_choice("scheme", self.scheme, SCHEMES)
+        check_number("kl_coef", self.kl_coef, 0.0, low_open=self.ent_coef == 0.0)
         check_choice("cpp_rule", self.cpp_rule, CPP_RULES)
         for name in ("regularized", "exact_constants"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgument(f"{name} must be true or false, got {getattr(self, name)!r}")
-        if not isinstance(self.danger, (list, tuple)) or not all(isinstance(cell, (list, tuple)) for cell in self.danger):
-            raise InvalidArgument(f"danger must be a list of cells [row, column], got {self.danger!r}")
-        object.__setattr__(self, "danger", tuple(tuple(cell) for cell in self.danger))
-        self.grid()
-        self.algorithm("cpp")
-
-    def grid(self) -> DangerGrid:
-        return DangerGrid(
-            size=self.size,
-            danger=self.danger,
-            success_probability=self.success_probability,
-            step_reward=self.step_reward,
-            danger_reward=self.danger_reward,
-            goal_reward=self.goal_reward,
-        )
+        self.algorithm("cpp")  # checks the rest
 
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in nothing but the coefficient."""
         temperature = self.ent_coef + self.kl_coef
-        shared = Settings(
-            rule="cvi",
+        return Settings(
+            rule=self.cpp_rule if algo == "cpp" else algo,
             temperature=temperature,
             alpha=self.kl_coef / temperature,
             scheme=self.scheme,
@@ -91,7 +73,6 @@ class GridworldSettings:
             rho1=self.rho1,
             rho2=self.rho2,
         )
-        return replace(shared, rule=self.cpp_rule if algo == "cpp" else algo)
 
 
 class Curves(NamedTuple):
@@ -106,22 +87,23 @@ class _Learner:
     """Acts with the deployed policy, keeps the counts, and shows the model they give."""
 
     def __init__(self, settings: GridworldSettings, generator: th.Generator) -> None:
-        self.settings, self.grid, self.generator = settings, settings.grid(), generator
-        shape = (settings.trials, self.grid.n_states, len(ACTIONS))
+        self.settings, self.generator = settings, generator
+        shape = (settings.trials, settings.n_states, len(ACTIONS))
         self.uniform = th.full(shape, 1.0 / len(ACTIONS), dtype=th.float64).log()
-        self.counts = th.zeros(*shape, self.grid.n_states, dtype=th.float64)
+        self.counts = th.zeros(*shape, settings.n_states, dtype=th.float64)
         self.rows: dict[str, list[th.Tensor]] = {f"{series} {kind}": [] for series in SERIES for kind in ("return", "danger")}
 
     def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
         """One iteration: R_K is the return of one rollout, or of all the rollouts there could be."""
-        episode = rollout(self.grid, log_deployed, self.settings.horizon, self.generator)
-        expected = expected_rollout(self.grid, log_deployed, self.settings.horizon)
-        for series, result in zip(SERIES, (episode, expected), strict=True):
-            self.rows[f"{series} return"].append(result.returns)
-            self.rows[f"{series} danger"].append(result.danger_visits)
+        episode = rollout(self.settings, log_deployed, self.settings.horizon, self.generator)
+        expected = expected_rollout(self.settings, log_deployed, self.settings.horizon)
+        self.rows["rollout return"].append(episode.returns)
+        self.rows["rollout danger"].append(episode.danger_visits)
+        self.rows["expected return"].append(expected.returns)
+        self.rows["expected danger"].append(expected.danger_visits)
         self.counts += episode.counts
         visits = episode.counts.sum((-1, -2))
-        model = model_from_counts(self.grid, self.counts, self.settings.gamma)
+        model = model_from_counts(self.settings, self.counts, self.settings.gamma)
         return View(model, visits / visits.sum(-1, keepdim=True), None)
 
 

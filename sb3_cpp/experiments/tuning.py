@@ -145,7 +145,7 @@ def tune(
     check_choice("--pruner", pruner, ("median", "none"))
     check_environment(env)
     th.set_num_threads(1)
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     chosen = load_suite(suite) if suite else suite_of(env)
     dimensions = search_space(chosen, algo)
     overrides = parse_overrides(list(params))

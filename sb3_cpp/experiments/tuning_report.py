@@ -31,7 +31,8 @@ def best_trials(study: optuna.Study, count: int) -> list[FrozenTrial]:
 
 
 def summary(study: optuna.Study) -> str:
-    states = [trial.state for trial in study.get_trials(deepcopy=False)]
+    """How its trials ended; those nobody needed any more, because others ended at the same moment, do not count."""
+    states = [trial.state for trial in study.get_trials(deepcopy=False) if "superfluous" not in trial.user_attrs]
     counts = {state: states.count(state) for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)}
     return f"study {study.study_name}: " + ", ".join(f"{count} {state.name.lower()}" for state, count in counts.items())
 

@@ -4,18 +4,18 @@ from sb3_cpp.linear.algorithms import Iteration, LinearLearner, Settings, Update
 from sb3_cpp.linear.batch import BatchEnv, GymBatch
 from sb3_cpp.linear.features import LinearQ, OneHot, RadialBasis
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, PendulumSwingUp, Physics
+from sb3_cpp.linear.policy import LinearPolicy, load_policy, save_weights
 from sb3_cpp.linear.ridge import SingularEquations, solve_ridge
 from sb3_cpp.linear.rollout import BadObservation
-from sb3_cpp.linear.rules import RULES
 
 __all__ = [
     "ENV_ID",
-    "RULES",
     "BadObservation",
     "BatchEnv",
     "GymBatch",
     "Iteration",
     "LinearLearner",
+    "LinearPolicy",
     "LinearQ",
     "OneHot",
     "PendulumBatch",
@@ -26,5 +26,7 @@ __all__ = [
     "SingularEquations",
     "Update",
     "iterate",
+    "load_policy",
+    "save_weights",
     "solve_ridge",
 ]

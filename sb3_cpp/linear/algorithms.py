@@ -1,7 +1,8 @@
 """Linear Cautious Policy Programming (CPP Algorithm 1), all trials in one array program.
 
 Iteration K: act with the deployed mixture, fit Q_K to one (or m) Bellman backups of Q_{K-1} by ridge regression, take the
-regularised greedy step from pi_K to pi_{K+1}, and let it into the deployed mixture as far as zeta says.
+regularised greedy step from pi_K to pi_{K+1}, and let it into the deployed mixture as far as zeta says. The steps, the rules
+for zeta and schemes 1 and 1b are those of :mod:`sb3_cpp.tabular.algorithms`, with the states of the buffer as the states.
 
 Because every policy is Boltzmann, log pi_K is linear in the features up to a constant per state:
 ``log pi_K = preferences_K . phi / temperature + const`` with ``preferences_{K+1} = theta_K + alpha preferences_K``
@@ -14,49 +15,54 @@ from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp.checks import check_choice, check_number
+from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.linear.batch import BatchEnv
 from sb3_cpp.linear.features import LinearQ
 from sb3_cpp.linear.mixture import Mixture
 from sb3_cpp.linear.ridge import solve_ridge
 from sb3_cpp.linear.rollout import Buffer, Rollout, collect
-from sb3_cpp.linear.rules import RULES, Evidence
-from sb3_cpp.regularization import greedy_advantage, l1_distance, log_boltzmann, regularized_value
-from sb3_cpp.zeta import AdvantageTracker, log_policy_change_bound
+from sb3_cpp.regularization import greedy_advantage, log_boltzmann, regularized_value
+from sb3_cpp.tabular import rules
+from sb3_cpp.tabular.algorithms import gather_evidence, log_change_bound
+from sb3_cpp.zeta import AdvantageTracker
+
+SCHEMES = ("1", "1b")
+RIDGE_CENTRES = ("previous", "zero")
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What all algorithms of a comparison share.
+class Settings(rules.Settings):
+    """What one algorithm is: that of the tabular level, and how values are fitted.
 
-    ``temperature = tau + sigma`` and ``alpha = sigma / (tau + sigma)`` as everywhere in this package.
+    :param gamma: discount
+    :param ridge: penalty of the regression
+    :param ridge_centre: where the penalty pulls the weights: "previous" ones, or "zero" as printed
+    :param tracker_start: m_0 and M_0 from the "first" buffer, or "zero"
+    :param printed_delta: E-SPI with the paper's ``max_s |sum_a (new - old)|``, which is 0 but for rounding
     """
 
-    gamma: float = 0.9
-    temperature: float = 0.05
-    alpha: float = 0.5
-    ridge: float = 1.0
-    ridge_centre: str = "previous"  # "zero": as printed
-    backups: int = 1  # m of the paper's (T_pi)^m
-    regularized_backup: bool = True  # False: the target without entropy and KL, as the linear section prints it
-    scheme: str = "1b"  # "1" mixes with pi_K, "1b" with the deployed policy
-    rho1: float = 0.9
+    scheme: str = "1b"
+    exact_constants: bool = False
+    backups: int | None = 1
+    regularized: bool = True
     rho2: float = 0.999
+    gamma: float = 0.9
+    ridge: float = 1.0
+    ridge_centre: str = "previous"
     tracker_start: str = "zero"
-    r_max: float = 1.0
+    printed_delta: bool = False
 
     def __post_init__(self) -> None:
-        check_number("gamma", self.gamma, 0.0, 1.0, high_open=True)
+        super().__post_init__()
+        check_choice("scheme", self.scheme, SCHEMES)
         check_number("temperature", self.temperature, 0.0, low_open=True)
-        check_number("alpha", self.alpha, 0.0, 1.0, high_open=True)
+        check_number("gamma", self.gamma, 0.0, 1.0, high_open=True)
         check_number("ridge", self.ridge, 0.0)
-        check_number("backups", self.backups, 1)
-        check_number("rho1", self.rho1, 0.0, 1.0, high_open=True)
-        check_number("rho2", self.rho2, 0.0, 1.0)
-        check_number("r_max", self.r_max, 0.0, low_open=True)
-        check_choice("ridge_centre", self.ridge_centre, ("previous", "zero"))
-        check_choice("scheme", self.scheme, ("1", "1b"))
+        check_choice("ridge_centre", self.ridge_centre, RIDGE_CENTRES)
         check_choice("tracker_start", self.tracker_start, ("first", "zero"))
+        check_whole_number("backups", self.backups, 1)
+        if self.noise != 0.0:
+            raise InvalidArgument(f"noise must be 0 with linear features, got {self.noise!r}")
 
 
 class Update(NamedTuple):
@@ -64,18 +70,14 @@ class Update(NamedTuple):
 
     K: int
     zeta: th.Tensor
-    evidence: Evidence
+    evidence: rules.Evidence
 
 
 class LinearLearner:
-    """The weights of all trials, and how one buffer changes them.
+    """The weights of all trials, and how one buffer changes them."""
 
-    :param algo: one of ``RULES``: cvi, cpp, cpp_linear, espi, espi_printed, aspi, cpi
-    """
-
-    def __init__(self, q: LinearQ, algo: str, settings: Settings, n_trials: int, dtype: th.dtype = th.float32) -> None:
+    def __init__(self, q: LinearQ, settings: Settings, n_trials: int, dtype: th.dtype = th.float32) -> None:
         self.q, self.settings = q, settings
-        self.rule = RULES[check_choice("algo", algo, RULES)]
         self.tracker = AdvantageTracker(settings.rho1, settings.rho2, settings.tracker_start)
         self.K = 0
         self.theta = q.zeros(n_trials, dtype)  # Q_0 = 0
@@ -85,24 +87,15 @@ class LinearLearner:
     def update(self, buffer: Buffer) -> Update:
         """From Q_{K-1} and pi_{K-1} to Q_K, pi_K and the next deployed policy."""
         s, q = self.settings, self.q
-        self.K += 1
-        log_old_next = self._log_policy(buffer.next_phi, self.preferences)
-        self.preferences = self.theta + s.alpha * self.preferences  # pi_K = G Q_{K-1}
-        log_policy_next = self._log_policy(buffer.next_phi, self.preferences)
+        log_baseline_next = self._log_policy(buffer.next_phi, self.preferences)
+        preferences = self.next_preferences  # pi_K = G Q_{K-1}
+        theta = self._evaluate(buffer, self._log_policy(buffer.next_phi, preferences), log_baseline_next)
+        self.K, self.theta, self.preferences = self.K + 1, theta, preferences
 
-        centre = self.theta if s.ridge_centre == "previous" else None
-        discount = s.gamma * (1.0 - buffer.terminated.to(buffer.rewards.dtype))
-        bonus_temperature = s.temperature if s.regularized_backup else 0.0
-        for _ in range(s.backups):
-            q_next = q.values(buffer.next_phi, self.theta)
-            value = regularized_value(log_policy_next, q_next, log_old_next, s.alpha, bonus_temperature)
-            targets = buffer.rewards + discount * value.squeeze(-1)
-            self.theta = solve_ridge(*q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre)
-
-        partner = self.deployed if s.scheme == "1b" else Mixture(q.per_action(self.preferences), s.temperature)
-        evidence = self._evidence(buffer.phi, partner)
-        zeta = self.rule(evidence)
-        self.deployed = partner.mixed_with(q.per_action(self.next_preferences), zeta)
+        old = self.deployed if s.scheme == "1b" else Mixture(q.per_action(preferences), s.temperature)
+        evidence = self._gather_evidence(buffer.phi, old)
+        zeta = rules.RULES[s.rule](evidence, s, s.gamma)
+        self.deployed = old.mixed_with(q.per_action(self.next_preferences), zeta)
         return Update(self.K, zeta, evidence)
 
     @property
@@ -113,22 +106,33 @@ class LinearLearner:
     def _log_policy(self, phi: th.Tensor, preferences: th.Tensor) -> th.Tensor:
         return log_boltzmann(self.q.values(phi, preferences), self.settings.temperature)
 
-    def _evidence(self, phi: th.Tensor, partner: Mixture) -> Evidence:
-        """The advantage of Q_K over pi_K, and how far pi_{K+1} is from pi_K, over the states of the buffer."""
+    def _evaluate(self, buffer: Buffer, log_policy_next: th.Tensor, log_baseline_next: th.Tensor) -> th.Tensor:
+        """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer (CPP Eq. normal_equations)."""
+        s, q, theta = self.settings, self.q, self.theta
+        centre = theta if s.ridge_centre == "previous" else None
+        discount = s.gamma * (1.0 - buffer.terminated.to(buffer.rewards.dtype))
+        for _ in range(s.backups or 1):
+            q_next = q.values(buffer.next_phi, theta)
+            value = regularized_value(
+                log_policy_next, q_next, log_baseline_next, s.alpha, s.temperature if s.regularized else 0.0
+            )
+            targets = buffer.rewards + discount * value.squeeze(-1)
+            theta = solve_ridge(*q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre)
+        return theta
+
+    def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> rules.Evidence:
+        """The advantage of pi_{K+1} over the policy it is mixed with, and their distance, over the states of the buffer."""
         s = self.settings
-        log_old, log_new = partner.log_policy(phi), self._log_policy(phi, self.next_preferences)
-        advantage = greedy_advantage(self.q.values(phi, self.theta), log_old)
-        self.tracker.update(advantage.mean(-1), advantage.amax(-1))
-        return Evidence(
-            advantage=advantage.mean(-1),
-            advantage_range=advantage.amax(-1) - advantage.amin(-1),
-            distance=l1_distance(log_new, log_old).amax(-1),
-            printed_distance=(log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1),
-            ratio=self.tracker.ratio,
-            log_c=log_policy_change_bound(self.K, s.alpha, s.gamma, s.temperature, s.r_max),
-            gamma=s.gamma,
-            r_max=s.r_max,
-        )
+        log_old, log_new = old.log_policy(phi), self._log_policy(phi, self.next_preferences)
+        weights = phi.new_full(phi.shape[:-1], 1.0 / phi.shape[-2])
+        q = self.q.values(phi, self.theta)
+        greedy = greedy_advantage(q, log_old)
+        self.tracker.update(greedy.mean(-1), greedy.amax(-1))
+        log_c = log_change_bound(self.K, s.gamma, s)
+        evidence = gather_evidence(q, weights, log_new, log_old, self.tracker.ratio, log_c)
+        if s.printed_delta:
+            evidence = evidence._replace(delta=(log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1))
+        return evidence
 
 
 class Iteration(NamedTuple):
@@ -144,8 +148,10 @@ def iterate(learner: LinearLearner, env: BatchEnv, iterations: int, steps: int, 
 
     The same seed and number of trials give the same numbers on the same machine.
     """
-    check_number("iterations", iterations, 1)
-    check_number("steps", steps, 1)
+    check_whole_number("iterations", iterations, 1)
+    check_whole_number("steps", steps, 1)
+    if learner.q.n_actions != env.n_actions:
+        raise InvalidArgument(f"features must be for the environment's {env.n_actions} actions, got {learner.q.n_actions}")
     generator = th.Generator().manual_seed(seed)
     for k in range(iterations):
         acted = learner.deployed

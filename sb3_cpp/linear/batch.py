@@ -7,11 +7,11 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_whole_number
 
 
 class Transition(NamedTuple):
-    """One step of every trial. Where an episode ended, ``states`` is the next episode's start and ``arrived`` its last state."""
+    """One step of every trial; where an episode ended, ``states`` is the start of the next one, ``arrived`` the last state."""
 
     states: th.Tensor  # (trials, dims): where each trial goes on
     rewards: th.Tensor  # (trials,)
@@ -42,7 +42,7 @@ class GymBatch:
     """
 
     def __init__(self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: th.dtype = th.float32) -> None:
-        self.n_trials, self.dtype = int(check_number("n_trials", n_trials, 1)), dtype
+        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), dtype
         first = self._make(make)
         observations, actions = first.observation_space, first.action_space
         if not isinstance(observations, gym.spaces.Box) or len(observations.shape) != 1:

@@ -2,14 +2,14 @@
 
 import torch as th
 
-from sb3_cpp.regularization import log_boltzmann, log_mixture
+from sb3_cpp.regularization import log_boltzmann
 
 
 class Mixture:
     """``pi~ = zeta_n pi_n + (1 - zeta_n) [ zeta_{n-1} pi_{n-1} + (1 - zeta_{n-1}) [ ... pi_0 ] ]``, one for every trial.
 
-    Each ``pi_k = softmax(phi(s) . preferences_k / temperature)``. Acting draws at every step *which* of them acts: the same law
-    as acting from the mixture's probabilities, at the cost of one policy however long the chain is.
+    Each ``pi_k = softmax(phi(s) . preferences_k / temperature)``. Acting draws at every step *which* of them acts: the same
+    law as acting from the mixture's probabilities, at the cost of one policy however long the chain is.
 
     :param preferences: weights of pi_0, shape (trials, actions, M)
     """
@@ -38,12 +38,21 @@ class Mixture:
         stay = th.cat((1.0 - zetas[:, 1:], th.ones_like(zetas[:, :1])), dim=-1)
         return zetas * stay.flip(-1).cumprod(-1).flip(-1)
 
+    def of_trial(self, trial: int) -> "Mixture":
+        """The mixture of one trial alone."""
+        mixture = Mixture(self.members[0][trial : trial + 1], self.temperature)
+        mixture.members = [member[trial : trial + 1] for member in self.members]
+        mixture.zetas = [zeta[trial : trial + 1] for zeta in self.zetas]
+        return mixture
+
     def draw_members(self, steps: int, generator: th.Generator) -> th.Tensor:
-        """Which member acts, at every step of every trial: preferences (steps, trials, actions, M) by index (steps, trials)."""
+        """Index of the member that acts, for every step of every trial, shape (steps, trials)."""
         return th.multinomial(self.weights, steps, replacement=True, generator=generator).T
 
     def log_policy(self, phi: th.Tensor) -> th.Tensor:
-        """Log-probabilities of every trial's mixture at state features (trials, states, M), shape (trials, states, actions)."""
-        stacked = th.cat(self.members, dim=1)
-        log_policies = log_boltzmann((phi @ stacked.transpose(-1, -2)).unflatten(-1, (len(self.members), -1)), self.temperature)
-        return th.einsum("nska,nk->nsa", log_policies.exp(), self.weights).log()
+        """Log-probabilities of every trial's mixture: features (trials, states, M) -> (trials, states, actions)."""
+        # members in the last dimension, where they are many: a softmax over 3 numbers at a time is slow
+        weights = th.stack(self.members, dim=2).flatten(1, 2)
+        values = (phi @ weights.transpose(-1, -2)).unflatten(-1, (-1, len(self.members)))
+        policies = log_boltzmann(values, self.temperature, dim=-2).exp()
+        return (policies.flatten(1, 2) @ self.weights.unsqueeze(-1)).reshape(values.shape[:-1]).log()

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 from sb3_cpp.linear.batch import Transition
 from sb3_cpp.linear.drawing import draw_pendulum
 
@@ -47,13 +47,14 @@ class Motion(NamedTuple):
 def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, physics: Physics) -> Motion:
     """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first; all shapes (...).
 
-    The reward is that of the state the step starts from: ``-(a angle^2 + b velocity^2) / z``.
+    The reward is that of the state it leads to (the paper's r_ss'), ``-(a angle^2 + b velocity^2) / z``. With that of the
+    state it starts from, the first Q-function would not depend on the action at all.
     """
     p = physics
-    reward = (p.angle_cost * angle**2 + p.velocity_cost * velocity**2) / -p.normaliser
     acceleration = 1.5 * p.gravity / p.length * np.sin(angle) + 3.0 / (p.mass * p.length**2) * torque
     velocity = np.minimum(np.maximum(velocity + acceleration * p.dt, -p.max_speed), p.max_speed)
-    return Motion(wrap_angle(angle + velocity * p.dt), velocity, reward)
+    angle = wrap_angle(angle + velocity * p.dt)
+    return Motion(angle, velocity, (p.angle_cost * angle**2 + p.velocity_cost * velocity**2) / -p.normaliser)
 
 
 def wrap_angle(angle: np.ndarray) -> np.ndarray:
@@ -67,7 +68,7 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
     ``reset(options={"angle": ..., "velocity": ...})`` starts elsewhere than hanging at rest.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own form)
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own form)
 
     def __init__(self, render_mode: str | None = None, physics: Physics | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -79,18 +80,20 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         self._place(-math.pi, 0.0)
 
     def _place(self, angle: float, velocity: float) -> None:
-        self._angle, self._velocity = np.float64(angle), np.float64(velocity)
+        # arrays of one entry, because numpy rounds single numbers by another routine, and the motion is chaotic
+        self._angle, self._velocity = np.array([angle]), np.array([velocity])
         self._torque = 0.0
 
     def _observation(self) -> np.ndarray:
-        return np.array([self._angle, self._velocity], dtype=np.float32)
+        return np.concatenate((self._angle, self._velocity), dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         start = {"angle": -math.pi, "velocity": 0.0, **(options or {})}
         speed = self.physics.max_speed
         self._place(
-            check_number("angle", start["angle"], -math.pi, math.pi), check_number("velocity", start["velocity"], -speed, speed)
+            check_number("angle", start["angle"], -math.pi, math.pi),
+            check_number("velocity", start["velocity"], -speed, speed),
         )
         return self._observation(), {}
 
@@ -98,20 +101,21 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         if not self.action_space.contains(action):
             raise InvalidArgument(f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}")  # type: ignore[attr-defined]
         self._torque = self.physics.torques[int(action)]
-        self._angle, self._velocity, reward = move(self._angle, self._velocity, self._torque, self.physics)
-        return self._observation(), float(reward), False, False, {}
+        torque = np.array([self._torque])
+        self._angle, self._velocity, reward = move(self._angle, self._velocity, torque, self.physics)
+        return self._observation(), float(reward[0]), False, False, {}
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
-        return draw_pendulum(float(self._angle), self._torque / max(map(abs, self.physics.torques)))
+        return draw_pendulum(float(self._angle[0]), self._torque / max(map(abs, self.physics.torques)))
 
 
 class PendulumBatch:
     """The same pendulum for many independent trials: the environment of the array program."""
 
     def __init__(self, n_trials: int, dtype: th.dtype = th.float32, physics: Physics | None = None) -> None:
-        self.n_trials, self.dtype = int(check_number("n_trials", n_trials, 1)), dtype
+        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), dtype
         self.physics = physics or Physics()
         self.n_actions = len(self.physics.torques)
         self._torques = th.tensor(self.physics.torques, dtype=dtype).numpy()
@@ -126,7 +130,9 @@ class PendulumBatch:
         return self._states()
 
     def _states(self) -> th.Tensor:
-        return th.from_numpy(np.stack((self._angle, self._velocity), axis=-1))
+        states = np.empty((self.n_trials, 2), dtype=self._angle.dtype)
+        states[:, 0], states[:, 1] = self._angle, self._velocity
+        return th.from_numpy(states)
 
     def step(self, actions: th.Tensor) -> Transition:
         """Apply one action per trial; after 500 steps every trial is truncated and starts anew."""

@@ -7,7 +7,6 @@ import torch as th
 from sb3_cpp.linear.batch import BatchEnv
 from sb3_cpp.linear.features import LinearQ
 from sb3_cpp.linear.mixture import Mixture
-from sb3_cpp.regularization import log_boltzmann
 
 
 class BadObservation(ValueError):
@@ -32,32 +31,42 @@ class Rollout(NamedTuple):
     returns: th.Tensor  # (trials,)
 
 
-def collect(env: BatchEnv, q: LinearQ, policy: Mixture, steps: int, generator: th.Generator, seed: int | None = None) -> Rollout:
+def collect(
+    env: BatchEnv, q: LinearQ, policy: Mixture, steps: int, generator: th.Generator, seed: int | None = None
+) -> Rollout:
     """Start anew and take ``steps`` steps with the mixture.
 
-    An action is drawn as ``argmax_a log pi(a|s) + g_a`` with Gumbel noise g, which has exactly the law pi(.|s).
+    An action is drawn as ``argmax_a preference(s,a) + temperature * g_a`` with Gumbel noise g: exactly the law
+    ``softmax(preference / temperature)``, without computing it.
     """
     n = env.n_trials
-    states = env.reset(seed)
-    members, trials = th.stack(policy.members), th.arange(n)
-    acting = policy.draw_members(steps, generator)
+    members = th.cat(policy.members)  # (members * trials, actions, M)
+    acting = policy.draw_members(steps, generator) * n + th.arange(n)
     gumbel = -th.empty(steps, n, env.n_actions, dtype=env.dtype).exponential_(generator=generator).log()
-    seen, actions, transitions = [], [], []
-    for member, noise in zip(acting.unbind(0), gumbel.unbind(0)):
-        preferences = members[member, trials] if len(members) > 1 else members[0]
-        values = (preferences @ q.state_features(states).unsqueeze(-1)).squeeze(-1)
-        action = (log_boltzmann(values, policy.temperature) + noise).argmax(-1)
+    noise = policy.temperature * gumbel
+    states = env.reset(seed)
+    phi = q.state_features(states)
+    visited, features, actions, transitions = [], [phi], [], []
+    for t in range(steps):
+        preferences = members.index_select(0, acting[t]) if len(members) > n else members
+        action = (th.bmm(preferences, phi.unsqueeze(-1)).squeeze(-1) + noise[t]).argmax(-1)
         transition = env.step(action)
-        seen.append(states)
+        visited.append(states)
         actions.append(action)
         transitions.append(transition)
         states = transition.states
-    visited = th.stack(seen, dim=1)
+        phi = q.state_features(states)
+        features.append(phi)
     _, rewards, arrived, terminated, truncated = (th.stack(column, dim=1) for column in zip(*transitions))
-    for name, tensor in (("observation", visited), ("observation", arrived), ("reward", rewards.unsqueeze(-1))):
-        _check_finite(name, tensor)
-    buffer = Buffer(q.state_features(visited), th.stack(actions, dim=1), rewards, q.state_features(arrived), terminated)
-    return Rollout(buffer, visited, episode_return(rewards, terminated | truncated))
+    states, ended = th.stack(visited, dim=1), terminated | truncated
+    _check_finite("observation", states, first_step=0)
+    _check_finite("observation", arrived, first_step=1)
+    _check_finite("reward", rewards.unsqueeze(-1), first_step=1)
+    all_phi = th.stack(features, dim=1)
+    next_phi = all_phi[:, 1:].clone()
+    next_phi[ended] = q.state_features(arrived[ended])  # there, the next state in the list is the start of another episode
+    buffer = Buffer(all_phi[:, :-1], th.stack(actions, dim=1), rewards, next_phi, terminated)
+    return Rollout(buffer, states, episode_return(rewards, ended))
 
 
 def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
@@ -68,8 +77,11 @@ def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
     return th.where(episodes > 0, so_far.gather(-1, last_end).squeeze(-1) / episodes.clamp(min=1), so_far[:, -1])
 
 
-def _check_finite(name: str, values: th.Tensor) -> None:
+def _check_finite(name: str, values: th.Tensor, first_step: int) -> None:
+    """Refuse values (trials, steps, ...) that are not numbers; their first column was seen after ``first_step`` steps."""
     bad = ~th.isfinite(values).all(dim=-1)
     if bad.any():
         trial, step = (int(i) for i in bad.nonzero()[0])
-        raise BadObservation(f"{name} must be finite, got {values[trial, step].tolist()} in trial {trial} at step {step}")
+        raise BadObservation(
+            f"{name} must be finite, got {values[trial, step].tolist()} in trial {trial} after {first_step + step} steps"
+        )

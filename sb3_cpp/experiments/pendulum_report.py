@@ -1,0 +1,152 @@
+"""What the pendulum study found: files as soon as they are known, tables and figures at the end."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch as th
+from rich.console import Console
+from rich.progress import Progress
+
+from sb3_cpp.experiments.didactic_plots import STYLES, new_figure, plot_zeta, save_comparison, save_figure
+from sb3_cpp.experiments.pendulum_pictures import save_surfaces, save_swing_up
+from sb3_cpp.experiments.pendulum_study import PendulumSettings, Record, drive, is_upright, learn
+from sb3_cpp.experiments.run_folder import open_run_folder
+from sb3_cpp.experiments.tables import print_table
+from sb3_cpp.experiments.threads import one_torch_thread
+from sb3_cpp.linear.policy import LinearPolicy, save_weights
+from sb3_cpp.linear.ridge import SingularEquations
+from sb3_cpp.linear.rollout import BadObservation
+from sb3_cpp.metrics import oscillation, welch_p_value
+
+Records = Mapping[str, Record]
+LAST = 10
+"""Iterations whose mean return counts as the final one."""
+FIGURES = {
+    "comparison": ("cpp", "cvi", "espi", "aspi", "cpi"),  # the paper's, and CPI
+    "variants": ("cpp", "cvi", "cpp_1", "linear_cpp", "espi_printed"),  # what the paper prints
+}
+SURFACES = ("cpp", "espi", "espi_printed")
+PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
+
+
+def curve_table(record: Record) -> pd.DataFrame:
+    """One row per trial and iteration K."""
+    returns = record.curves("returns")
+    index = pd.MultiIndex.from_product([range(returns.shape[0]), range(1, returns.shape[1] + 1)], names=["trial", "K"])
+    columns = {"return": returns.ravel()}
+    columns |= {name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")}
+    frame = pd.DataFrame(columns, index=index).reset_index()
+    frame.insert(0, "algo", record.algo)
+    return frame
+
+
+def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
+    """One row per trial: what the tests of significance compare, and whether its weights solve the gymnasium environment."""
+    norms = oscillation(record.curves("returns"))
+    return pd.DataFrame(
+        {
+            "algo": record.algo,
+            "trial": range(settings.trials),
+            "oscillation_inf": norms.inf,
+            "oscillation_l2": norms.l2,
+            "last_return": record.curves("returns")[:, -LAST:].mean(axis=1),
+            "solved": record.curves("upright")[:, -LAST:].mean(axis=1),
+            "solved_greedy": is_upright(drive(settings, record.preferences)).numpy(),
+        }
+    )
+
+
+def summary_table(trials: pd.DataFrame, records: Records) -> pd.DataFrame:
+    """One row per algorithm: means over trials, p of both oscillations against CVI (if it was run), zeta and seconds."""
+    rows = []
+    for algo, group in trials.groupby("algo", sort=False):
+        record, zeta = records[str(algo)], records[str(algo)].curves("zeta")
+        row: dict[str, object] = {"algo": algo}
+        for norm in ("oscillation_inf", "oscillation_l2"):
+            cvi = trials[trials.algo == "cvi"][norm]
+            row |= {norm: group[norm].mean(), f"{norm}_sd": group[norm].std()}
+            row[f"{norm}_p"] = welch_p_value(group[norm], cvi) if len(cvi) else np.nan
+        row |= {"last_return": group.last_return.mean(), "last_return_sd": group.last_return.std()}
+        row |= {"solved": group.solved.mean(), "solved_greedy": group.solved_greedy.mean()}
+        row |= {"zeta_mean": zeta.mean(), "zeta_first": zeta[:, 0].mean(), "zeta_last": zeta[:, -1].mean()}
+        row |= {"improvement": record.guaranteed_improvement() if algo == "aspi" else np.nan, "seconds": record.seconds}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
+    results, coefficients = [], []
+    for row in summary.to_dict("records"):
+        label = STYLES[row["algo"]].label
+        norms = [f"{row[f'oscillation_{n}']:.0f} ({row[f'oscillation_{n}_p']:.1g})" for n in ("inf", "l2")]
+        shares = [f"{row[name]:.0%}" for name in ("solved", "solved_greedy")]
+        results.append([label, *norms, f"{row['last_return']:.1f} ± {row['last_return_sd']:.1f}", *shares])
+        zeta = [f"{row[name]:.2g}" for name in ("zeta_first", "zeta_mean", "zeta_last")]
+        coefficients.append([label, *zeta, f"{row['seconds']:.1f}"])
+    title = f"Pendulum swing-up, gamma {settings.gamma}, means over {settings.trials} trials"
+    columns = ("algo", "osc. inf (p)", "osc. l2 (p)", "last return ± sd", "solved", "solved greedily")
+    print_table(f"{title} (in brackets: p against CVI)", columns, results)
+    print_table("zeta and time", ("algo", "zeta, K=1", "zeta, mean", "zeta, last K", "seconds"), coefficients)
+    aspi = summary[summary.algo == "aspi"]
+    if len(aspi):
+        print(
+            f"A-SPI: mean zeta {aspi.zeta_mean.iloc[0]:.2e} (paper {PAPER_ASPI['zeta']:.2e}), "
+            f"mean guaranteed improvement {aspi.improvement.iloc[0]:.2e} (paper {PAPER_ASPI['improvement']:.2e})"
+        )
+
+
+def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path) -> None:
+    """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
+    for name, algos in FIGURES.items():
+        returns = {algo: records[algo].curves("returns") for algo in algos if algo in records}
+        if returns:
+            norms = {algo: oscillation(curve) for algo, curve in returns.items()}
+            save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
+    figure, (ax,) = new_figure(columns=1, width=4.6)
+    plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
+    save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)
+    surfaces = {algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records}
+    if surfaces:
+        save_surfaces(surfaces, folder / "probability_right.png")
+    solved = trials[trials.solved_greedy]
+    if len(solved):
+        best = solved.iloc[0]
+        preferences = records[best.algo].preferences[int(best.trial)]
+        save_swing_up(LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef), folder)
+
+
+def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = False) -> int:
+    """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk."""
+    folder = open_run_folder(out, asdict(settings), force)
+    records: dict[str, Record] = {}
+    tables = []
+    with one_torch_thread(), Progress(console=Console(stderr=True), transient=True) as bar:
+        for algo in settings.algos:
+            task = bar.add_task(STYLES[algo].label, total=settings.iterations)
+            record = Record(algo)
+            try:
+                for K in learn(settings, algo, record):
+                    bar.update(task, completed=K)
+            except (BadObservation, SingularEquations) as error:
+                print(f"error: {algo}, iteration {len(record.zeta) + 1}: {error}; kept: {folder}", file=sys.stderr)
+                return 1
+            finally:
+                if record.zeta:
+                    curve_table(record).to_csv(folder / f"curves_{algo}.csv", index=False)
+            temperature = settings.ent_coef + settings.kl_coef
+            save_weights(folder / f"weights_{algo}.npz", settings.basis(), record.preferences, temperature)
+            tables.append(trial_table(settings, record))
+            records[algo] = record
+    trials = pd.concat(tables, ignore_index=True)
+    trials.to_csv(folder / "trials.csv", index=False)
+    summary = summary_table(trials, records)
+    summary.to_csv(folder / "summary.csv", index=False)
+    with th.inference_mode():
+        save_figures(settings, records, trials, folder)
+    print_summary(summary, settings)
+    print(f"written: {folder}")
+    return 0

@@ -1,0 +1,170 @@
+"""Section 5.2 of the paper: CVI, CPP, SPI and CPI learn the pendulum swing-up with linear features, all trials at once."""
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+
+from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
+from sb3_cpp.linear.algorithms import Iteration, LinearLearner, Settings, iterate
+from sb3_cpp.linear.batch import GymBatch
+from sb3_cpp.linear.features import LinearQ, RadialBasis
+from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, Physics
+from sb3_cpp.tabular.bounds import clipped_improvement
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "cpp": {"rule": "adaptive_cpp"},  # in the scheme of cpp_scheme; all others in that of scheme
+    "cvi": {"rule": "cvi"},
+    "espi": {"rule": "espi"},
+    "espi_printed": {"rule": "espi", "printed_delta": True},
+    "aspi": {"rule": "aspi"},
+    "cpi": {"rule": "cpi"},
+    "linear_cpp": {"rule": "linear_cpp"},
+    "cpp_1": {"rule": "adaptive_cpp", "scheme": "1"},
+}
+RIGHT = 2
+"""The action of positive torque."""
+LAST_STEPS, UPRIGHT = 200, 0.3
+"""Solved: mean |angle| below 0.3 over the last 200 steps."""
+
+
+@dataclass(frozen=True)
+class PendulumSettings:
+    """Everything that decides the numbers; ``configs/pendulum.yml`` gives the sources.
+
+    The entropy weight is the paper's tau, the KL weight its sigma. ``action_centres`` 0 means weights per action; otherwise
+    the joint features over [s, a] as printed.
+    """
+
+    trials: int = 100
+    seed: int = 0
+    algos: tuple[str, ...] = tuple(ALGORITHMS)
+    iterations: int = 80
+    steps: int = 500
+    gamma: float = 0.9
+    ent_coef: float = 0.0175
+    kl_coef: float = 0.025
+    scheme: str = "1"
+    cpp_scheme: str = "1b"
+    bins: int = 10
+    width: float = 0.8
+    action_centres: int = 0
+    ridge: float = 1.0
+    ridge_centre: str = "previous"
+    backups: int = 1
+    regularized: bool = True
+    rho1: float = 0.9
+    rho2: float = 0.999
+    tracker_start: str = "zero"
+    r_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algos, (list, tuple)) or not self.algos:
+            raise InvalidArgument(f"algos must be a list of {', '.join(ALGORITHMS)}, got {self.algos!r}")
+        for algo in self.algos:
+            check_choice("algos", algo, ALGORITHMS)
+        object.__setattr__(self, "algos", tuple(dict.fromkeys(self.algos)))
+        check_whole_number("trials", self.trials, 2)
+        check_whole_number("seed", self.seed, 0)
+        check_whole_number("iterations", self.iterations, 2)
+        check_whole_number("steps", self.steps, LAST_STEPS)
+        check_whole_number("bins", self.bins, 2)
+        check_number("width", self.width, 0.0, low_open=True)
+        check_whole_number("action_centres", self.action_centres, 0)
+        check_number("ent_coef", self.ent_coef, 0.0)
+        check_number("kl_coef", self.kl_coef, 0.0, low_open=self.ent_coef == 0.0)
+        for name in ("scheme", "cpp_scheme"):
+            check_choice(name, getattr(self, name), ("1", "1b"))
+        if not isinstance(self.regularized, bool):
+            raise InvalidArgument(f"regularized must be true or false, got {self.regularized!r}")
+        self.algorithm("cpp")  # checks the rest
+        self.features()
+
+    def algorithm(self, algo: str) -> Settings:
+        """The algorithms differ in the coefficient, and CPP in the scheme."""
+        temperature = self.ent_coef + self.kl_coef
+        shared = ("gamma", "ridge", "ridge_centre", "backups", "regularized", "rho1", "rho2", "tracker_start", "r_max")
+        values: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        values["scheme"] = self.cpp_scheme if algo == "cpp" else self.scheme
+        return Settings(temperature=temperature, alpha=self.kl_coef / temperature, **(values | ALGORITHMS[algo]))
+
+    def basis(self) -> RadialBasis:
+        """A grid over angle (periodic) and velocity."""
+        speed = Physics().max_speed
+        return RadialBasis([-math.pi, -speed], [math.pi, speed], [self.bins, self.bins], self.width, periodic=[0])
+
+    def features(self) -> LinearQ:
+        basis = self.basis()
+        return LinearQ(basis, basis.size, len(Physics().torques), self.action_centres or None, self.width)
+
+
+@dataclass
+class Record:
+    """What one algorithm did so far; each list has one entry per iteration, of shape (trials,)."""
+
+    algo: str
+    returns: list[NDArray[np.float64]] = field(default_factory=list)
+    zeta: list[NDArray[np.float64]] = field(default_factory=list)
+    advantage: list[NDArray[np.float64]] = field(default_factory=list)
+    delta: list[NDArray[np.float64]] = field(default_factory=list)
+    probability_right: list[NDArray[np.float64]] = field(default_factory=list)
+    """Of the first trial at every step it took."""
+    upright: list[NDArray[np.bool_]] = field(default_factory=list)
+    preferences: th.Tensor = field(default_factory=lambda: th.zeros(0))
+    """Weights of the newest policy of the chain, (trials, actions, M)."""
+    seconds: float = 0.0
+
+    def add(self, iteration: Iteration) -> None:
+        update, rollout = iteration.update, iteration.rollout
+        self.returns.append(rollout.returns.double().numpy())
+        self.zeta.append(update.zeta.double().numpy())
+        self.advantage.append(update.evidence.advantage.double().numpy())
+        self.delta.append(update.evidence.delta.double().numpy())
+        self.upright.append(is_upright(rollout.states[..., 0]).numpy())
+        log_policy = iteration.acted.of_trial(0).log_policy(rollout.buffer.phi[:1])
+        self.probability_right.append(log_policy[0, :, RIGHT].exp().double().numpy())
+
+    def curves(self, name: str) -> NDArray[np.float64]:
+        """One of the lists as an array (trials, iterations)."""
+        return np.stack(getattr(self, name), axis=-1)
+
+    def guaranteed_improvement(self) -> float:
+        """Mean over trials and iterations of what A-SPI's bound promises, ``(1-gamma)^3 A^2 / (8 gamma)`` (Sec. 5.2)."""
+        advantage, zeta = (th.from_numpy(self.curves(name)) for name in ("advantage", "zeta"))
+        return float(clipped_improvement(advantage.clamp(min=0.0), zeta).mean())
+
+
+def is_upright(angles: th.Tensor) -> th.Tensor:
+    """Whether each trial ends up holding the pendulum up: angles (trials, steps) -> (trials,)."""
+    return angles[:, -LAST_STEPS:].abs().mean(-1) < UPRIGHT
+
+
+def learn(settings: PendulumSettings, algo: str, record: Record) -> Any:
+    """Run one algorithm for all trials, yielding K after each iteration; what is seen goes into the record.
+
+    The result depends on the settings and the algorithm alone, not on which others run.
+    """
+    entropy = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo)]).generate_state(1, np.uint64)[0]
+    learner = LinearLearner(settings.features(), settings.algorithm(algo), settings.trials)
+    start = time.perf_counter()
+    env = PendulumBatch(settings.trials)
+    for iteration in iterate(learner, env, settings.iterations, settings.steps, int(entropy >> 1)):
+        record.add(iteration)
+        record.preferences = learner.q.per_action(learner.next_preferences)
+        record.seconds = time.perf_counter() - start
+        yield iteration.update.K
+
+
+def drive(settings: PendulumSettings, preferences: th.Tensor) -> th.Tensor:
+    """Angles (trials, steps) of the gymnasium environment, each trial driven by its most probable actions."""
+    env, features = GymBatch(ENV_ID, len(preferences)), settings.basis()
+    states, angles = env.reset(), []
+    for _ in range(settings.steps):
+        transition = env.step((preferences @ features(states).unsqueeze(-1)).squeeze(-1).argmax(-1))
+        angles.append(transition.arrived[:, 0])
+        states = transition.states
+    return th.stack(angles, dim=-1)

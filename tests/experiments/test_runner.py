@@ -1,0 +1,231 @@
+"""One run: its folder, its end, its continuation, and what it refuses."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from small_runs import rows, small_config
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
+from sb3_cpp.experiments.existing_run import check_folder
+from sb3_cpp.experiments.interruption import locked
+from sb3_cpp.experiments.runner import RunFailed, train_run
+
+
+class At(BaseCallback):
+    """Does something once, at a step."""
+
+    def __init__(self, step: int, action: Any) -> None:
+        super().__init__()
+        self.step, self.action = step, action
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.action()
+        return True
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+
+
+@pytest.mark.parametrize("algo", ["cpp", "ppo", "qrdqn"])
+def test_a_run_leaves_the_folder_of_the_architecture(tmp_path: Path, algo: str) -> None:
+    config = small_config(algo)
+    outcome = train_run(config, tmp_path, show="nothing")
+    folder = tmp_path / "classic" / algo / "CartPole-v1" / "seed_0"
+    assert (outcome.state, outcome.folder) == ("finished", folder)
+    names = {path.name for path in folder.iterdir()}
+    expected = {
+        "config.yml",
+        "monitor.csv",
+        "progress.csv",
+        "evaluations.npz",
+        "model.zip",
+        "checkpoint",
+        "status.json",
+        "run.log",
+    }
+    assert names - {".lock"} == expected | ({"iterations.csv"} if algo == "cpp" else set())
+    record = yaml.safe_load((folder / "config.yml").read_text())
+    assert record["config"] == config.plain()
+    assert {"command", "commit", "versions"} <= set(record["provenance"])
+    episodes = rows(folder / "monitor.csv")
+    assert 0 < sum(int(row["l"]) for row in episodes) <= outcome.timesteps
+    with np.load(folder / "evaluations.npz") as saved:
+        assert saved["results"].shape == (3 if algo != "ppo" else len(saved["timesteps"]), 2)
+        assert saved["timesteps"][-1] >= 600
+    if algo == "cpp":
+        assert [int(row["K"]) for row in rows(folder / "iterations.csv")] == list(range(1, 12))
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        train_run(small_config(), tmp_path / name, show="nothing")
+    a, b = (tmp_path / name / "classic/cpp/CartPole-v1/seed_0" for name in ("a", "b"))
+    assert (a / "iterations.csv").read_bytes() == (b / "iterations.csv").read_bytes()
+    assert [(r["r"], r["l"]) for r in rows(a / "monitor.csv")] == [(r["r"], r["l"]) for r in rows(b / "monitor.csv")]
+    with np.load(a / "evaluations.npz") as one, np.load(b / "evaluations.npz") as two:
+        assert all(np.array_equal(one[key], two[key]) for key in one.files)
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
+    train_run(small_config(), tmp_path, show="nothing")
+    before = contents(tmp_path)
+    assert train_run(small_config(), tmp_path, show="nothing").state == "kept"
+    assert contents(tmp_path) == before
+
+
+def test_another_config_is_refused_and_nothing_is_touched(tmp_path: Path) -> None:
+    train_run(small_config(), tmp_path, show="nothing")
+    before = contents(tmp_path)
+    with pytest.raises(InvalidArgument, match=r"batch_size: 16 there, 8 here"):
+        train_run(small_config(batch_size=8), tmp_path, show="nothing")
+    with pytest.raises(InvalidArgument, match=r"net_arch: \[16\] there, \[8\] here"):
+        train_run(small_config(policy_kwargs={"net_arch": [8]}), tmp_path, show="nothing")
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("important")
+    with pytest.raises(InvalidArgument, match="no readable config"):
+        check_folder(tmp_path, small_config())
+
+
+@pytest.mark.parametrize(("algo", "step"), [("cpp", 320), ("cpp", 400), ("a2c", 320)])  # at step 400 an iteration ends
+def test_a_signal_ends_a_run_whole_and_it_goes_on(tmp_path: Path, algo: str, step: int) -> None:
+    config = small_config(algo)
+    first = train_run(config, tmp_path, show="nothing", callbacks=[At(step, terminate)])
+    assert (first.state, first.exit_code) == ("interrupted", 143)
+    assert step <= first.timesteps <= step + 64
+    checkpoint = find_checkpoint(first.folder)
+    assert checkpoint is not None
+    assert read_counters(checkpoint)["timesteps"] == first.timesteps
+    second = train_run(config, tmp_path, show="nothing")
+    assert second.state == "finished"
+    with np.load(first.folder / "evaluations.npz") as saved:
+        assert len(set(saved["timesteps"].tolist())) == len(saved["timesteps"])
+        assert saved["timesteps"][0] < first.timesteps < saved["timesteps"][-1]
+    if algo == "cpp":
+        iterations = [int(row["K"]) for row in rows(first.folder / "iterations.csv")]
+        assert iterations == list(range(1, iterations[-1] + 1))
+    history = (first.folder / "run.log").read_text()
+    assert f"interrupted at step {first.timesteps}" in history
+    assert f"resumed at step {first.timesteps}" in history
+
+
+def test_exploration_goes_on_by_the_horizon_of_the_whole_run(tmp_path: Path) -> None:
+    config = small_config(exploration_fraction=1.0, exploration_final_eps=0.0)
+    train_run(config, tmp_path, show="nothing", callbacks=[At(320, terminate)])
+    seen: list[tuple[int, float]] = []
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            seen.append((self.num_timesteps, self.model.exploration_rate))  # type: ignore[attr-defined]
+            return True
+
+    train_run(config, tmp_path, show="nothing", callbacks=[Watch()])
+    step, epsilon = seen[100]
+    assert epsilon == pytest.approx(1.0 - (step - 1) / 600, abs=1e-3)
+
+
+def test_what_was_logged_after_the_checkpoint_is_cut_back(tmp_path: Path) -> None:
+    """As after SIGKILL: the logs are further than the checkpoint."""
+    config = small_config()
+    first = train_run(config, tmp_path, show="nothing", callbacks=[At(320, terminate)])
+    for name, row in {"monitor.csv": "-1.0,99,9.9", "iterations.csv": "7,350,0,0,0,0,0,0"}.items():
+        with (first.folder / name).open("a") as file:
+            file.write(row + "\n")
+    train_run(config, tmp_path, show="nothing")
+    assert all(row["r"] != "-1.0" for row in rows(first.folder / "monitor.csv"))
+    iterations = [int(row["K"]) for row in rows(first.folder / "iterations.csv")]
+    assert iterations == sorted(set(iterations))
+
+
+def test_a_run_can_be_prolonged(tmp_path: Path) -> None:
+    first = train_run(small_config(), tmp_path, show="nothing")
+    longer = train_run(small_config(n_timesteps=800), tmp_path, show="nothing", start_from=first.folder)
+    assert longer.timesteps >= 800
+    assert yaml.safe_load((first.folder / "config.yml").read_text())["config"]["n_timesteps"] == 800
+    assert (first.folder / "model.zip").is_file()
+
+
+def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:
+    first = train_run(small_config(), tmp_path, show="nothing")
+    config = small_config(seed=1, n_timesteps=700)
+    second = train_run(config, tmp_path, show="nothing", start_from=first.folder / "model.zip")
+    assert second.timesteps >= 700
+    record = yaml.safe_load((second.folder / "config.yml").read_text())["config"]
+    assert record["start_from"] == str(first.folder / "model.zip")
+    with pytest.raises(InvalidArgument, match="-n must be larger"):
+        train_run(small_config(seed=2, n_timesteps=300), tmp_path, start_from=first.folder / "model.zip")
+    with pytest.raises(InvalidArgument, match="no checkpoint at"):
+        train_run(small_config(seed=3), tmp_path, start_from=tmp_path / "nowhere")
+    assert not (tmp_path / "classic/cpp/CartPole-v1/seed_2").exists()
+
+
+def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    first = train_run(small_config("ppo"), tmp_path, show="nothing")
+    with pytest.raises(InvalidArgument, match="is no cpp for CartPole-v1"):
+        train_run(small_config("cpp"), tmp_path, start_from=first.folder / "model.zip")
+
+
+def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, calls = BaseAlgorithm.save, []
+
+    def save(self: BaseAlgorithm, path: Any, *args: Any, **kwargs: Any) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            Path(path).write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(self, path, *args, **kwargs)
+
+    monkeypatch.setattr(BaseAlgorithm, "save", save)
+    config = small_config()
+    with pytest.raises(OSError, match="No space left"):
+        train_run(config, tmp_path, show="nothing")
+    folder = config.folder(tmp_path)
+    checkpoint = find_checkpoint(folder)
+    assert checkpoint is not None
+    assert read_counters(checkpoint)["timesteps"] == 200
+    assert not (folder / "checkpoint.part").exists()
+    assert train_run(config, tmp_path, show="nothing").state == "finished"
+
+
+def test_a_failure_is_kept_with_its_traceback_and_can_be_retried(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("non-finite loss")
+
+    config = small_config()
+    with pytest.raises(RunFailed, match="non-finite loss"):
+        train_run(config, tmp_path, show="nothing", callbacks=[At(300, fail)])
+    log = config.folder(tmp_path) / "failure.log"
+    assert "Traceback" in log.read_text()
+    assert train_run(config, tmp_path, show="nothing").state == "finished"
+    assert not log.exists()
+
+
+def test_what_cannot_be_built_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="temperature must be"):
+        train_run(small_config(temperature=-1.0), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_processes_cannot_train_one_run(tmp_path: Path) -> None:
+    config = small_config()
+    folder = config.folder(tmp_path)
+    folder.mkdir(parents=True)
+    with locked(folder), pytest.raises(InvalidArgument, match="another process"):
+        train_run(config, tmp_path, show="nothing")
