@@ -144,6 +144,8 @@ def machine() -> dict[str, Any]:
 
 def run_speed(settings: SpeedSettings, out: str | Path, force: bool = False) -> Path:
     """The whole benchmark: writes rounds.csv, summary.csv, parts.csv, memory.csv and speed.png, prints the tables."""
+    for name in settings.tasks:
+        settings.task(name).check()
     folder = open_run_folder(out, asdict(settings), force)
     console, on = Console(), machine()
     (folder / "machine.yml").write_text(yaml.safe_dump(on, sort_keys=False), encoding="utf-8")

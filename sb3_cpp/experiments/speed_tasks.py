@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack
 from sb3_cpp import CVI, MDQN, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments.environments import make_environment
+from sb3_cpp.experiments.environments import check_environment, make_environment
 from sb3_cpp.experiments.minatar import MinAtarCNN
 
 BATCH_SIZE = 64
@@ -80,11 +80,20 @@ class Task:
     def is_atari(self) -> bool:
         return self.name == "atari"
 
+    def check(self) -> None:
+        """Refuse a game that nobody knows, or that would skip frames twice in SB3's environment."""
+        if self.is_atari and importlib.util.find_spec("ale_py") is None:
+            raise InvalidArgument("the task atari needs a further package: pip install 'sb3_cpp[atari]'")
+        check_environment(self.env)
+        if self.is_atari:
+            from sb3_cpp.atari import check_frame_skip
+
+            check_frame_skip(self.env)
+
     def _environment(self, ours: bool, seed: int) -> VecEnv:
         if not self.is_atari:
             return make_environment(self.env, self.n_envs, seed)
-        if importlib.util.find_spec("ale_py") is None:
-            raise InvalidArgument("the task atari needs a further package: pip install 'sb3_cpp[atari]'")
+        self.check()
         if ours:
             from sb3_cpp.atari import make_atari_vec_env
 
