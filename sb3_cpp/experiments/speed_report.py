@@ -37,23 +37,29 @@ def print_report(console: Console, tables: Sequence[Tables], memory: Sequence[Fo
 def _speed_table(summary: pd.DataFrame) -> Table:
     task, peak = summary.task.iloc[0], summary.peak_gflops.iloc[0]
     table = Table(title=f"{task}, threads {summary.threads.iloc[0]}, matrix product {peak:.0f} GFLOP/s")
+    table.caption = "ratio: to SB3's DQN of the same round, median, above 1 is faster"
     for column in ("", "steps/s", "ratio", "CPU ratio", "MFLOP/step", "of limit", "h for 5e6"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
     for row in summary.to_dict("records"):
         table.add_row(
             LABELS[row["algo"]],
-            f"{row['steps_per_s']:.0f}",
+            _significant(row["steps_per_s"]),
             f"{row['ratio']:.2f}",
             f"{row['cpu_ratio']:.2f}",
-            f"{row['mflop_per_step']:.3g}",
+            _significant(row["mflop_per_step"]),
             f"{row['share_of_limit']:.1%}",
             f"{row['hours_5e6']:.1f}",
         )
     return table
 
 
+def _significant(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _rounds_table(rounds: pd.DataFrame) -> Table:
-    table = Table(title=f"{rounds.task.iloc[0]}: ratio to SB3's DQN of the same round, above 1 is faster")
+    table = Table(title=f"{rounds.task.iloc[0]}: ratio by round")
     table.add_column("round", no_wrap=True)
     numbers = sorted(rounds["round"].unique())
     for number in numbers:

@@ -18,8 +18,8 @@ PARTS = (
     "acting",
     "storing",
     "sampling",
-    "forward, target",
-    "forward, learning",
+    "forward, no gradient",
+    "forward, gradient",
     "backward",
     "optimiser",
     "rest",
@@ -144,7 +144,7 @@ def _watch_forward(watch: Stopwatch, network: QNetwork, stack: ExitStack) -> Non
 
     def begin(module: nn.Module, inputs: Any) -> None:
         if not watch.inside("acting"):
-            watch.start("forward, learning" if th.is_grad_enabled() else "forward, target")
+            watch.start("forward, gradient" if th.is_grad_enabled() else "forward, no gradient")
 
     def end(module: nn.Module, inputs: Any, output: Any) -> None:
         if not watch.inside("acting"):
