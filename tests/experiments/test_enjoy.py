@@ -13,8 +13,6 @@ from sb3_cpp.experiments.runner import train_run
 from sb3_cpp.experiments.video import annotate, check_video
 from tests.experiments.small_runs import small_config
 
-from .small_runs import small_config
-
 
 @pytest.mark.parametrize("algo", ["cpp", "modqn", "dqn", "ppo"])
 def test_a_run_is_loaded_without_its_replay_buffer(tmp_path: Path, algo: str) -> None:

@@ -20,8 +20,6 @@ from sb3_cpp.experiments.interruption import locked
 from sb3_cpp.experiments.runner import RunFailed, train_run
 from tests.experiments.small_runs import rows, small_config
 
-from .small_runs import rows, small_config
-
 
 class At(BaseCallback):
     """Does something once, at a step."""
