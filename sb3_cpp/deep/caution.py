@@ -49,7 +49,7 @@ class Caution:
             if rule not in allowed:
                 raise InvalidArgument(f"zeta must be a number in [0, 1] or one of {', '.join(allowed)}, got {rule!r}")
             self.rule: str | float = rule
-            self.zeta = 0.0  # until the first target update nothing is known in favour of a new policy
+            self.zeta = 1.0  # before the first target update the old policy is a random network: nothing to be cautious about
         else:
             self.rule = self.zeta = check_number("zeta", rule, 0.0, 1.0)
         self.r_max = check_number("r_max", r_max, 0.0, low_open=True)

@@ -277,6 +277,14 @@ def test_saving_with_exclude_and_include(algorithm, tmp_path):
 # --- learning --------------------------------------------------------------------------------------------------------------
 
 
+def test_every_algorithm_solves_identity_before_its_first_target_update(algorithm):
+    """SB3's own test of DQN, with its settings: 1200 steps, fewer than the default target_update_interval."""
+    env = DummyVecEnv([lambda: IdentityEnv(4)])
+    model = algorithm.cls("MlpPolicy", env, gamma=0.4, learning_rate=0.002, seed=3, learning_starts=0).learn(1200)
+    assert model.iteration == 0
+    assert evaluate_policy(model, env, n_eval_episodes=20, warn=False)[0] > 90
+
+
 @pytest.mark.slow
 def test_every_algorithm_solves_identity(case):
     env = DummyVecEnv([lambda: IdentityEnv(4)])
