@@ -1,0 +1,32 @@
+"""The first thing a new user sees: one run with its evaluation and its picture."""
+
+from pathlib import Path
+
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from sb3_cpp import DeepCPP
+from sb3_cpp.experiments.environments import make_environment
+from sb3_cpp.experiments.plots import plot_run
+from sb3_cpp.experiments.runner import train_run
+from sb3_cpp.experiments.suite import load_suite
+
+
+def demo(seed: int = 0, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
+    """Train DeepCPP with the settings of configs/classic.yml, evaluate it on fresh episodes and draw its picture."""
+    config = load_suite("classic").run_config("cpp", "CartPole-v1", seed)
+    print(f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}", flush=True)
+    outcome = train_run(config, root, show="bar")
+    if outcome.state == "interrupted":
+        print(f"stopped and saved at step {outcome.timesteps:,}; run the same command to resume")
+        return outcome.exit_code
+    if outcome.state == "kept":
+        print(f"trained before; remove {outcome.folder} to train again")
+    model = DeepCPP.load(outcome.folder / "model.zip", buffer_size=1)
+    env = make_environment(config.env, 1, seed=10_000 + seed, training=False)
+    mean, spread = evaluate_policy(model, env, n_eval_episodes)
+    env.close()
+    print(
+        f"evaluation: mean return {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is the best possible)"
+    )
+    print(f"picture: {plot_run(outcome.folder, title='DeepCPP on CartPole-v1')}")
+    return 0
