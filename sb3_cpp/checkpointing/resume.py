@@ -1,0 +1,81 @@
+"""From a checkpoint back to a model that goes on as if nothing had happened."""
+
+import io
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import GymEnv
+
+from sb3_cpp.checkpointing import buffer_state, manifest, segments, store, training_state
+from sb3_cpp.checkpointing.files import DamagedCheckpoint, read_checked
+from sb3_cpp.checks import InvalidArgument
+
+Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
+
+RESUMED = "_resumed"  # attribute of a resumed model, until its next checkpoint builds upon the one it came from
+FOREIGN = "warning: {} comes from elsewhere; it holds pickles, which can run any code when they are loaded (weights-only files cannot)"
+
+
+def resume(algorithm: type[Algorithm], path: str | Path, env: GymEnv | None = None) -> Algorithm:
+    """The model of a checkpoint, its environment and all generators as they were.
+
+    :param algorithm: the class that was saved
+    :param path: a folder of checkpoints (its newest is taken) or one checkpoint
+    :param env: an environment built as in the saved run; without it, one is made from the specification in the checkpoint
+    """
+    entry = store.locate(path)
+    try:
+        content = manifest.read(entry)
+        if content["origin"] != manifest.origin():
+            print(FOREIGN.format(entry), file=sys.stderr)
+        return load(algorithm, entry, env)
+    except DamagedCheckpoint as error:
+        raise DamagedCheckpoint(f"{entry} is damaged ({error}){offer(entry)}") from None
+
+
+def offer(entry: Path) -> str:
+    """What to resume from instead of a damaged checkpoint."""
+    other = previous_intact(entry)
+    return "; no earlier one is intact" if other is None else f"; the one before is intact: resume from {other}"
+
+
+def previous_intact(entry: Path) -> Path | None:
+    """The newest intact checkpoint before this one."""
+    for other in reversed([other for other in store.entries(entry.parent) if other.name < entry.name]):
+        try:
+            store.verify(other)
+        except DamagedCheckpoint:
+            continue
+        return other
+    return None
+
+
+def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> Algorithm:
+    """The model of one checkpoint, every part of it checked before it is unpickled."""
+    content = manifest.read(entry)
+    if content["algorithm"] != algorithm.__name__:
+        raise InvalidArgument(f"{entry} is a checkpoint of {content['algorithm']}, not of {algorithm.__name__}")
+    parts = {name: read_checked(entry / name, *described) for name, described in content["files"].items()}
+    state: dict[str, Any] = cloudpickle.loads(parts[store.STATE])
+    model = algorithm.load(io.BytesIO(parts[store.MODEL]), env=env if env is not None else _make_env(entry, state))
+    if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
+        live = segments.arrays_of(model.replay_buffer)
+        arrays: dict[str, np.ndarray] = {
+            name: segments.read_into(entry.parent, array, live.get(name)) for name, array in content["arrays"].items()
+        }
+        buffer_state.restore(model.replay_buffer, state["buffer"], arrays)
+        vars(model)[RESUMED] = (entry.parent.resolve(), content["arrays"])
+    training_state.restore(model, state)
+    return model
+
+
+def _make_env(entry: Path, state: dict[str, Any]) -> gym.Env[Any, Any]:
+    if state["spec"] is None:
+        raise InvalidArgument(f"env must be given: {entry} does not say how its environment is made")
+    return gym.make(state["spec"])

@@ -1,0 +1,62 @@
+"""What the future of a run depends on, beside what SB3 saves in model.zip and the replay buffer."""
+
+import time
+from typing import Any
+
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from sb3_cpp.checkpointing import environment_state, random_state
+
+_PENDING = "_pending_log"
+
+
+def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
+    """The state between two rollouts, and why the environment's state is not in it (None if it is)."""
+    assert model.env is not None
+    environment, spec, reason = None, None, None
+    try:
+        environment = environment_state.capture(model.env)
+        spec = getattr(environment_state.layers(model.env)[-1], "spec", None)
+    except environment_state.CannotBeSaved as error:
+        reason = str(error)
+    state = {
+        "random": random_state.capture(),
+        "action_space": model.action_space,
+        "environment": environment,
+        "spec": spec,
+        "last_obs": model._last_obs,
+        "log": _log(model),
+        "elapsed": time.time_ns() - model.start_time,
+        "first_timestep": model._num_timesteps_at_start,
+    }
+    return state, reason
+
+
+def _log(model: BaseAlgorithm) -> dict[str, dict[str, Any]]:
+    """What is recorded for the next row of the log."""
+    logger = model._logger
+    return {name: dict(getattr(logger, name)) for name in ("name_to_value", "name_to_count", "name_to_excluded")}
+
+
+def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
+    """Put the state into a loaded model whose replay buffer is restored. The generators come last: building drew from them."""
+    assert model.env is not None
+    if state["environment"] is not None:
+        environment_state.restore(model.env, state["environment"])
+        model._last_obs = state["last_obs"]
+    else:  # another game than the first one of the run
+        model.env.seed((model.seed or 0) + model.num_timesteps)
+    model.action_space = state["action_space"]
+    setattr(model, _PENDING, {key: state[key] for key in ("log", "elapsed", "first_timestep")})
+    random_state.restore(state["random"])
+
+
+def restore_log(model: BaseAlgorithm) -> None:
+    """Once the logger of a resumed ``learn()`` is there: the values waiting for its next row, and the time before."""
+    pending = model.__dict__.pop(_PENDING, None)
+    if pending is None:
+        return
+    for name, values in pending["log"].items():
+        getattr(model._logger, name).update(values)
+    model.start_time = time.time_ns() - pending["elapsed"]
+    model._num_timesteps_at_start = pending["first_timestep"]
