@@ -42,6 +42,9 @@ class ActingDQN(RegularizedDQN):
     def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         return [*super()._network_pairs(), (self.acting_net, self.acting_net_target)]
 
+    def _acting_network(self) -> nn.Module:
+        return self.acting_net
+
     def _joint_networks(self) -> list[nn.Module]:
         return [self.acting_net_target]
 

@@ -4,12 +4,14 @@ import inspect
 import math
 from collections import defaultdict
 from functools import reduce
-from typing import Any, ClassVar, TypeVar
+from statistics import fmean
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
+from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -18,7 +20,7 @@ from torch.nn import functional as F
 
 from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.fast import Preprocessor, has_modes, run_preprocessed, speed_up
+from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, run_preprocessed, speed_up
 from sb3_cpp.regularization import log_boltzmann
 
 SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
@@ -97,11 +99,16 @@ class RegularizedDQN(DQN):
             )
         super()._setup_model()
         self._has_modes = has_modes(self.q_net)
+        # Walking through the modules for their parameters takes as long as a layer of a small network
+        self._online_parameters = [list(online.parameters()) for online, _ in self._network_pairs()]
         self._preprocessor = None
+        self._acts_plainly = False
         if self.fast:
             speed_up(self.policy)
             if all(Preprocessor.supports(network) for pair in self._network_pairs() for network in pair):
                 self._preprocessor = Preprocessor(self.q_net)
+                own = type(self).predict is RegularizedDQN.predict and not self._has_modes
+                self._acts_plainly = own and acts_plainly(self.policy, self._acting_network())
 
     # --- hooks ------------------------------------------------------------------------------------------------------------
 
@@ -128,6 +135,10 @@ class RegularizedDQN(DQN):
         """The learning networks, each with its target copy."""
         return [(self.q_net, self.q_net_target)]
 
+    def _acting_network(self) -> nn.Module:
+        """The network whose largest value is the action."""
+        return self.q_net
+
     def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
         """Log-probabilities of the policy that ``behaviour="boltzmann"`` samples, shape (batch, actions)."""
         return log_boltzmann(self.q_net(obs), self.behaviour_temperature)
@@ -141,11 +152,12 @@ class RegularizedDQN(DQN):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         # Switch to train mode (this affects batch norm / dropout)
-        self.policy.set_training_mode(True)
+        if self._has_modes or not self.fast:
+            self.policy.set_training_mode(True)
         # Update learning rate according to schedule
         self._update_learning_rate(self.policy.optimizer)
 
-        history: dict[str, list[th.Tensor]] = defaultdict(list)
+        history: dict[str, list[float]] = defaultdict(list)
         for step in range(gradient_steps):
             # Sample replay buffer
             samples = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)  # type: ignore[union-attr]
@@ -156,29 +168,23 @@ class RegularizedDQN(DQN):
 
             losses = self._losses(batch, target)
             loss = reduce(th.add, losses.values())
-            self._check_finite(loss, losses, step)
             if self._measure_gradients:
                 self._record_gradients(losses)
 
             # Optimize the policy, each network's gradient clipped by itself
             self.policy.optimizer.zero_grad()
             loss.backward()
-            for online, _ in self._network_pairs():
-                norm = nn.utils.clip_grad_norm_(online.parameters(), self.max_grad_norm)
-                self._check_finite(norm, {"gradient norm": norm}, step)
+            norms = [nn.utils.clip_grad_norm_(parameters, self.max_grad_norm) for parameters in self._online_parameters]
+            for name, value in self._read(loss, losses, norms, step).items():
+                history[name].append(value)
             self.policy.optimizer.step()
-
-            history["loss"].append(loss.detach())
-            if len(losses) > 1:
-                for name, value in losses.items():
-                    history[f"{name}_loss"].append(value.detach())
 
         # Increase update counter
         self._n_updates += gradient_steps
 
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, values in history.items():
-            self.logger.record(f"train/{name}", th.stack(values).mean().item())
+            self.logger.record(f"train/{name}", fmean(values))
         for name, quantity in self.iteration_record.items():
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)
@@ -216,14 +222,24 @@ class RegularizedDQN(DQN):
     def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
         return VALUE_LOSSES[self.loss](prediction, target)
 
-    def _check_finite(self, value: th.Tensor, parts: dict[str, th.Tensor], step: int) -> None:
-        """Raise a ValueError that says which part is not finite; called before the weights change."""
-        if math.isfinite(value.item()):
-            return
-        broken = [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]
+    def _read(self, loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor], step: int) -> dict[str, float]:
+        """The losses as numbers, read from the device at once; raises if one is not finite, before the weights change."""
+        parts = {} if len(losses) == 1 else {f"{name}_loss": value for name, value in losses.items()}
+        tensors = [loss, *parts.values(), *norms]
+        values = th.stack([tensor.detach() for tensor in tensors]).tolist()
+        if not math.isfinite(sum(values)):
+            self._refuse(losses, loss, norms, step)
+        return dict(zip(["loss", *parts], values))
+
+    def _refuse(self, losses: dict[str, th.Tensor], loss: th.Tensor, norms: list[th.Tensor], step: int) -> NoReturn:
+        """Raise a ValueError that says what is not finite: the losses, else their sum, else the gradients."""
+        for parts in (losses, {"sum": loss}, {"gradient norm": reduce(th.add, norms)}):
+            broken = [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]
+            if broken:
+                break
         raise ValueError(
             f"{type(self).__name__}: non-finite loss at update {self._n_updates + step + 1} "
-            f"({', '.join(broken) or f'sum = {value.item()}'}); the weights are unchanged. "
+            f"({', '.join(broken)}); the weights are unchanged. "
             "Check the rewards and observations for NaN or infinity, or try a smaller learning_rate."
         )
 
@@ -239,7 +255,24 @@ class RegularizedDQN(DQN):
             self.logger.record(f"train/{name}_grad_norm", norm.item())
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_preprocessor"]
+        return [*super()._excluded_save_params(), "_preprocessor", "_online_parameters"]
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As SB3's, with the same random numbers; the greedy actions come without the checks that ``predict`` makes each
+        time because an observation may come from anywhere, which take longer than a small network does."""
+        if not self._acts_plainly or self.behaviour != "epsilon_greedy" or self.num_timesteps < learning_starts:
+            return super()._sample_action(learning_starts, action_noise, n_envs)
+        if np.random.rand() < self.exploration_rate:
+            actions = np.array([self.action_space.sample() for _ in range(n_envs)])
+        else:
+            assert self._preprocessor is not None
+            assert isinstance(self._last_obs, np.ndarray)
+            with th.no_grad():
+                observations = self._preprocessor.alone(th.as_tensor(self._last_obs, device=self.device))
+                actions = run_preprocessed(self._acting_network(), observations).argmax(dim=1).cpu().numpy()
+        return actions, actions
 
     # --- SB3's interface --------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,20 @@ from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from stable_baselines3.dqn.policies import QNetwork
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
+
+from sb3_cpp.deep.policies import ActingNetwork
 
 # Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
 MODELESS = (
     *(f"torch.nn.modules.{kind}" for kind in ("linear", "conv", "activation", "container", "flatten")),
     *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
+    "sb3_cpp.experiments.minatar",
 )
+
+# The ways of acting that are "the largest value of one network"
+PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
 
 
 def has_modes(network: nn.Module) -> bool:
@@ -24,6 +30,12 @@ def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
     """A Q-network on observations that are preprocessed already."""
     assert isinstance(network, QNetwork)
     return network.q_net(network.features_extractor(observations))
+
+
+def acts_plainly(policy: BasePolicy, network: nn.Module) -> bool:
+    """Whether the policy's actions are the largest values of the network and nobody has changed how they are asked for."""
+    own = type(policy).predict is BasePolicy.predict and type(policy).obs_to_tensor is BasePolicy.obs_to_tensor
+    return own and type(policy)._predict in PLAIN_ACTING and type(network)._predict is QNetwork._predict
 
 
 class Preprocessor:
@@ -38,6 +50,7 @@ class Preprocessor:
         self._normalize = network.normalize_images
         self._images = self._normalize and is_image_space(self._space)
         self._buffer: th.Tensor | None = None
+        self._acting_buffer: th.Tensor | None = None
 
     @staticmethod
     def supports(network: nn.Module) -> bool:
@@ -57,15 +70,29 @@ class Preprocessor:
             stacked = preprocess_obs(th.cat((now, later)), self._space, normalize_images=self._normalize)
             assert isinstance(stacked, th.Tensor)
             return stacked
-        n, shape = len(now), (2 * len(now), *now.shape[1:])
-        if self._buffer is None or self._buffer.shape != shape or self._buffer.device != now.device:
-            self._buffer = th.empty(shape, device=now.device).to(memory_format=th.channels_last)
-        th.div(now, 255.0, out=self._buffer[:n])
-        th.div(later, 255.0, out=self._buffer[n:])
+        self._buffer = self._kept(self._buffer, (2 * len(now), *now.shape[1:]), now.device)
+        th.div(now, 255.0, out=self._buffer[: len(now)])
+        th.div(later, 255.0, out=self._buffer[len(now) :])
         return self._buffer
 
+    def alone(self, observations: th.Tensor) -> th.Tensor:
+        """Observations to act on, preprocessed."""
+        if not self._images:
+            ready = preprocess_obs(observations, self._space, normalize_images=self._normalize)
+            assert isinstance(ready, th.Tensor)
+            return ready
+        self._acting_buffer = self._kept(self._acting_buffer, observations.shape, observations.device)
+        return th.div(observations, 255.0, out=self._acting_buffer)
+
+    @staticmethod
+    def _kept(buffer: th.Tensor | None, shape: tuple[int, ...], device: th.device) -> th.Tensor:
+        """The buffer of before, or a new one where it does not fit."""
+        if buffer is None or buffer.shape != shape or buffer.device != device:
+            return th.empty(shape, device=device).to(memory_format=th.channels_last)
+        return buffer
+
     def __getstate__(self) -> dict:
-        return {**self.__dict__, "_buffer": None}
+        return {**self.__dict__, "_buffer": None, "_acting_buffer": None}
 
 
 def speed_up(policy: BasePolicy) -> None:
