@@ -1,0 +1,106 @@
+"""scripts/benchmark.py: each cell once, whatever dies on the way."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import SMALL, Script
+
+GRID = ["classic", "--algos", "cpp", "dqn", "--envs", "CartPole-v1"]
+
+
+def histories(folder: Path) -> dict[str, list[str]]:
+    """What each cell's run.log says, without times: its events and the process of the last one."""
+    return {str(path.parent.relative_to(folder)): path.read_text().splitlines() for path in folder.rglob("run.log")}
+
+
+def wait_for_training(folder: Path, seconds: float = 90.0) -> tuple[Path, int]:
+    """A cell that has a checkpoint and is not finished, and the process that trains it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for checkpoint in folder.rglob("checkpoint"):
+            cell = checkpoint.parent
+            if not (cell / "model.zip").exists():
+                return cell, int((cell / "run.log").read_text().split(" process ")[1].split()[0])
+        time.sleep(0.05)
+    raise AssertionError("no cell was saved in time")
+
+
+def check_grid(folder: Path, killed: Path, cells: int) -> None:
+    """All cells finished once; only the killed one began twice, the second time from its checkpoint."""
+    logs = histories(folder)
+    assert len(logs) == cells
+    for name, lines in logs.items():
+        assert len([line for line in lines if " finished at " in line]) == 1, name
+        assert len([line for line in lines if " started at " in line]) == 1, name
+        assert len([line for line in lines if " resumed at " in line]) == (folder / name == killed), name
+
+
+@pytest.mark.slow
+def test_a_killed_process_costs_only_its_cell_and_nothing_is_done_twice(script: Script) -> None:
+    arguments = [*GRID, "--seeds", "2", "-n", "2000", "--jobs", "2", *SMALL, "save_freq:200", "eval_freq:1000"]
+    process = script.start("benchmark", *arguments)
+    killed, worker = wait_for_training(script.folder / "runs")
+    os.kill(worker, signal.SIGKILL)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    assert "its process was killed (SIGKILL)" in out
+    check_grid(script.folder / "runs", killed, cells=4)
+
+    before = histories(script.folder)
+    again = script.run("benchmark", *arguments)
+    assert again.returncode == 0
+    assert "4 cells: 4 finished before, 0 to train" in again.stdout
+    assert histories(script.folder) == before
+
+
+@pytest.fixture
+def cluster(script: Script) -> Iterator[str]:
+    """A scheduler and two worker processes on this machine; gives the scheduler's address."""
+    pytest.importorskip("distributed", reason="needs the extra cluster")
+    address = "tcp://127.0.0.1:28786"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": script.environment, "cwd": script.folder}
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen([*dask, "scheduler", "--port", "28786", "--no-dashboard"], **quiet)  # type: ignore[call-overload]
+    worker = [*dask, "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    workers = [subprocess.Popen(worker, **quiet) for _ in range(2)]  # type: ignore[call-overload]
+    yield address
+    for process in (*workers, scheduler):
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_killed_dask_worker_costs_only_its_cell(script: Script, cluster: str) -> None:
+    arguments = [*GRID, "--seeds", "2", "-n", "2000", "--dask", cluster, *SMALL, "save_freq:200", "eval_freq:1000"]
+    process = script.start("benchmark", *arguments)
+    killed, worker = wait_for_training(script.folder / "runs")
+    os.kill(worker, signal.SIGKILL)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    check_grid(script.folder / "runs", killed, cells=4)
+
+
+@pytest.mark.slow
+def test_failed_cells_are_reported_with_their_log_and_retried_on_request(
+    script: Script, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    arguments = ["classic", "--algos", "cpp", "--envs", "CartPole-v1", "--seeds", "1", "-n", "300", *SMALL]
+    diverging = [*arguments, "learning_rate:1.0e+30"]
+    failed = script.run("benchmark", *diverging)
+    assert failed.returncode == 1
+    log = "runs/classic/cpp/CartPole-v1/seed_0/failure.log"
+    assert f"(log: {log})" in failed.stderr
+    assert "non-finite loss" in (script.folder / log).read_text()
+    code, out, _ = call("benchmark", *diverging)
+    assert code == 1
+    assert "0 to train" in out
+    assert "1 to train" in script.run("benchmark", *diverging, "--retry").stdout
+    code, _, err = call("benchmark", *arguments)
+    assert code == 2
+    assert "another config" in err

@@ -1,0 +1,61 @@
+"""scripts/train.py in real processes: interrupted, out of room, and to its end."""
+
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from processes import SMALL, Script
+
+RUN = ["--algo", "cpp", "--env", "CartPole-v1", "--seed", "1"]
+
+
+def wait_for(path: Path, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not appear"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_the_command_it_prints_goes_on(script: Script) -> None:
+    arguments = [*RUN, "-n", "4000", "--save-freq", "500", "--eval-freq", "-1", *SMALL]
+    process = script.start("train", *arguments)
+    folder = script.folder / "runs/classic/cpp/CartPole-v1/seed_1"
+    wait_for(folder / "checkpoint")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "to resume, run the same command again" in out
+    assert not (folder / "model.zip").exists()
+
+    again = script.run("train", *arguments, "--tensorboard", "tb")
+    assert again.returncode == 0, again.stderr
+    assert "finished: runs/classic/cpp/CartPole-v1/seed_1" in again.stdout
+    assert "steps/s" in again.stdout
+    assert (folder / "model.zip").is_file()
+    assert list((script.folder / "tb").rglob("events.out.tfevents.*"))
+    assert not err.strip()
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_one_line_and_leaves_the_checkpoint(script: Script) -> None:
+    """Files may not grow beyond 60 kB: the checkpoint of a large network does not fit, what is there stays."""
+    arguments = [*RUN, "-n", "3000", "--save-freq", "300", "--eval-freq", "-1", *SMALL, "policy_kwargs.net_arch:[8]"]
+    process = script.start("train", *arguments)
+    folder = script.folder / "runs/classic/cpp/CartPole-v1/seed_1"
+    wait_for(folder / "checkpoint")
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    before = {path: path.read_bytes() for path in (folder / "checkpoint").iterdir()}
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    full = script.run("train", *arguments, preexec_fn=small_files)
+    assert full.returncode == 2, full.stderr
+    assert len(full.stderr.strip().splitlines()) == 1
+    assert "too large" in full.stderr
+    assert {path: path.read_bytes() for path in (folder / "checkpoint").iterdir()} == before
