@@ -1,6 +1,7 @@
 """sb3_cpp: Cautious Policy Programming (CPP, not C++) and its relatives for Stable-Baselines3."""
 
 from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.checkpointing import CheckpointCallback
 from sb3_cpp.deep import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.version import __version__
 
@@ -11,6 +12,7 @@ __all__ = [
     "ALGORITHMS",
     "CVI",
     "MDQN",
+    "CheckpointCallback",
     "DeepCPI",
     "DeepCPP",
     "IterationCallback",

@@ -14,7 +14,7 @@ from sb3_cpp.checks import InvalidArgument
 _ITSELF = "itself"
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):
     """Writes arrays as their names; a part that knows its buffer (a frame buffer's stacks) refers to it."""
 
     def __init__(self, file: io.BytesIO, buffer: ReplayBuffer) -> None:

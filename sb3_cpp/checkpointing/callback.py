@@ -9,7 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
-from sb3_cpp.checkpointing.resume import RESUMED
+from sb3_cpp.checkpointing.resuming import RESUMED
 from sb3_cpp.checkpointing.store import CheckpointStore, entries
 from sb3_cpp.checkpointing.training_state import restore_log
 from sb3_cpp.checks import InvalidArgument, check_whole_number

@@ -12,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.monitor import Monitor, ResultsWriter
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor
 
@@ -41,6 +42,15 @@ def layers(env: VecEnv) -> list[Any]:
     return found
 
 
+def specification(env: VecEnv) -> EnvSpec | None:
+    """How gymnasium makes the environment to which SB3 adds its own layers; None if there are several, or it does not know."""
+    base = env.unwrapped
+    if not isinstance(base, DummyVecEnv) or len(base.envs) > 1:
+        return None
+    single = base.envs[0]
+    return (single.env if isinstance(single, Monitor) else single).spec
+
+
 def _names(parts: list[Any]) -> list[str]:
     return [type(part).__qualname__ for part in parts]
 
@@ -49,7 +59,7 @@ def _has_emulator(layer: Any) -> bool:
     return hasattr(getattr(layer, _EMULATOR, None), "cloneSystemState") and isinstance(layer, gym.Env)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):
     """Writes layers as their numbers."""
 
     def __init__(self, file: io.BytesIO, parts: list[Any]) -> None:
@@ -72,7 +82,7 @@ class _Unpickler(pickle.Unpickler):
 def capture(env: VecEnv) -> bytes:
     """The state of an environment between two steps, or :class:`CannotBeSaved`."""
     parts = layers(env)
-    if not isinstance(parts[0] if not isinstance(env, VecEnvWrapper) else env.unwrapped, DummyVecEnv):
+    if not isinstance(env.unwrapped, DummyVecEnv):
         raise CannotBeSaved(f"{type(env.unwrapped).__name__} keeps its games outside of Python's reach")
     states = []
     for part in parts:

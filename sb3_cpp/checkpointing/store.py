@@ -1,8 +1,8 @@
 """A folder of checkpoints, each written whole or not at all; the last two are kept.
 
 ``<folder>/000007/`` holds ``model.zip`` (SB3's own format), ``state.pkl`` and ``manifest.json``; the replay buffer lies in
-``<folder>/segments/``. A checkpoint is written under another name, brought to the disk and then renamed: a folder that is called
-``000007`` is complete, whatever happened to the process or the machine.
+``<folder>/segments/``. A checkpoint is written under another name, brought to the disk and then renamed: a folder that is
+called ``000007`` is complete, whatever happened to the process or the machine.
 """
 
 import contextlib

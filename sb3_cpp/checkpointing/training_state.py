@@ -16,7 +16,7 @@ def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
     environment, spec, reason = None, None, None
     try:
         environment = environment_state.capture(model.env)
-        spec = getattr(environment_state.layers(model.env)[-1], "spec", None)
+        spec = environment_state.specification(model.env)
     except environment_state.CannotBeSaved as error:
         reason = str(error)
     state = {

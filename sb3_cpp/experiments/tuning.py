@@ -14,7 +14,7 @@ import torch as th
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.experiments.checkpoint import MODEL
 from sb3_cpp.experiments.environments import check_environment
-from sb3_cpp.experiments.interruption import locked
+from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, StopRun, train_run
 from sb3_cpp.experiments.search_space import hyperparameters, sample, search_space
 from sb3_cpp.experiments.suite import Suite, load_suite, merge, parse_overrides, suite_of

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import yaml
 from small_runs import rows, small_config
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_cpp.checkpointing import store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
-from sb3_cpp.experiments.interruption import locked
+from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, check_folder, train_run
 
 
@@ -47,7 +47,16 @@ def test_a_run_leaves_the_folder_of_the_architecture(tmp_path: Path, algo: str) 
     folder = tmp_path / "classic" / algo / "CartPole-v1" / "seed_0"
     assert (outcome.state, outcome.folder) == ("finished", folder)
     names = {path.name for path in folder.iterdir()}
-    expected = {"config.yml", "monitor.csv", "progress.csv", "evaluations.npz", "model.zip", "checkpoint", "status.json", "run.log"}
+    expected = {
+        "config.yml",
+        "monitor.csv",
+        "progress.csv",
+        "evaluations.npz",
+        "model.zip",
+        "checkpoint",
+        "status.json",
+        "run.log",
+    }
     assert names - {".lock"} == expected | ({"iterations.csv"} if algo == "cpp" else set())
     record = yaml.safe_load((folder / "config.yml").read_text())
     assert record["config"] == config.plain()
@@ -112,7 +121,7 @@ def test_a_signal_ends_a_run_whole_and_it_goes_on(tmp_path: Path, algo: str, ste
         iterations = [int(row["K"]) for row in rows(first.folder / "iterations.csv")]
         assert iterations == list(range(1, iterations[-1] + 1))
     history = (first.folder / "run.log").read_text()
-    assert f"interrupted at step {first.timesteps}" in history
+    assert f"saved at step {first.timesteps}" in history
     assert f"resumed at step {first.timesteps}" in history
 
 
@@ -173,16 +182,16 @@ def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = BaseAlgorithm.save, []
+    original, calls = store.write_durably, []
 
-    def save(self: BaseAlgorithm, path: Any, *args: Any, **kwargs: Any) -> None:
+    def write(path: Path, data: bytes) -> None:
         calls.append(path)
-        if len(calls) == 2:
-            Path(path).write_bytes(b"half")
+        if len(calls) == 4:  # a checkpoint consists of three files
+            path.write_bytes(data[: len(data) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        original(self, path, *args, **kwargs)
+        original(path, data)
 
-    monkeypatch.setattr(BaseAlgorithm, "save", save)
+    monkeypatch.setattr(store, "write_durably", write)
     config = small_config()
     with pytest.raises(OSError, match="No space left"):
         train_run(config, tmp_path, show="nothing")
@@ -190,7 +199,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch:
     checkpoint = find_checkpoint(folder)
     assert checkpoint is not None
     assert read_counters(checkpoint)["timesteps"] == 200
-    assert not (folder / "checkpoint.part").exists()
+    assert not list((folder / "checkpoint").rglob("*.part"))
     assert train_run(config, tmp_path, show="nothing").state == "finished"
 
 

@@ -19,7 +19,7 @@ from sb3_cpp.checks import InvalidArgument
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 
 RESUMED = "_resumed"  # attribute of a resumed model, until its next checkpoint builds upon the one it came from
-FOREIGN = "warning: {} comes from elsewhere; it holds pickles, which can run any code when they are loaded (weights-only files cannot)"
+FOREIGN = "warning: {} comes from elsewhere, and the pickles in it can run any code (a file of weights only cannot)"
 
 
 def resume(algorithm: type[Algorithm], path: str | Path, env: GymEnv | None = None) -> Algorithm:
@@ -76,6 +76,7 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
 
 
 def _make_env(entry: Path, state: dict[str, Any]) -> gym.Env[Any, Any]:
-    if state["spec"] is None:
-        raise InvalidArgument(f"env must be given: {entry} does not say how its environment is made")
-    return gym.make(state["spec"])
+    try:
+        return gym.make(state["spec"])
+    except Exception as error:  # no specification, one of a package that is not imported, a wrapper that cannot be rebuilt
+        raise InvalidArgument(f"env must be given: that of {entry} cannot be made again ({error})") from None
