@@ -8,10 +8,11 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from sb3_cpp.checkpointing import random_state
 from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
 from sb3_cpp.checkpointing.resuming import RESUMED
 from sb3_cpp.checkpointing.store import CheckpointStore, entries
-from sb3_cpp.checkpointing.training_state import restore_log
+from sb3_cpp.checkpointing.training_state import go_on, waiting_generators
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 
 
@@ -47,10 +48,13 @@ class CheckpointCallback(BaseCallback):
         self._given = interruption
         self.interruption = interruption or Interruption()
 
+    def _init_callback(self) -> None:
+        self._generators = waiting_generators(self.model)
+
     def _on_training_start(self) -> None:
         if self.model.num_timesteps == 0 and entries(self.store.folder):
             raise InvalidArgument(f"path must not hold the checkpoints of another run, got {self.store.folder}")
-        restore_log(self.model)
+        go_on(self.model)
         folder, arrays = self.model.__dict__.pop(RESUMED, (None, {}))
         if folder == self.store.folder.resolve():
             assert isinstance(self.model, OffPolicyAlgorithm)
@@ -68,6 +72,9 @@ class CheckpointCallback(BaseCallback):
         return (self.model.num_timesteps // self.save_freq + 1) * self.save_freq if self.save_freq else 0
 
     def _on_rollout_start(self) -> None:
+        if self._generators is not None:  # exactly where they were saved: starting callbacks may have drawn from them
+            random_state.restore(self._generators)
+            self._generators = None
         stop = self.interruption.signal is not None
         if stop or (self.save_freq and self.model.num_timesteps >= self._due):
             self._due = self._next()

@@ -7,7 +7,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_cpp.checkpointing import environment_state, random_state
 
-_PENDING = "_pending_log"
+_PENDING = "_pending"  # attribute of a loaded model: what is restored when its learn() begins
 
 
 def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
@@ -39,7 +39,7 @@ def _log(model: BaseAlgorithm) -> dict[str, dict[str, Any]]:
 
 
 def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
-    """Put the state into a loaded model whose replay buffer is restored. The generators come last: building drew from them."""
+    """Put the state into a loaded model whose replay buffer is restored; the rest waits for ``learn()``, see :func:`go_on`."""
     assert model.env is not None
     if state["environment"] is not None:
         environment_state.restore(model.env, state["environment"])
@@ -47,15 +47,21 @@ def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     else:  # another game than the first one of the run
         model.env.seed((model.seed or 0) + model.num_timesteps)
     model.action_space = state["action_space"]
-    setattr(model, _PENDING, {key: state[key] for key in ("log", "elapsed", "first_timestep")})
-    random_state.restore(state["random"])
+    vars(model)[_PENDING] = {key: state[key] for key in ("random", "log", "elapsed", "first_timestep")}
 
 
-def restore_log(model: BaseAlgorithm) -> None:
-    """Once the logger of a resumed ``learn()`` is there: the values waiting for its next row, and the time before."""
-    pending = model.__dict__.pop(_PENDING, None)
+def waiting_generators(model: BaseAlgorithm) -> dict[str, Any] | None:
+    """State of the generators of a resumed model whose ``learn()`` has not begun."""
+    return (vars(model).get(_PENDING) or {}).get("random")
+
+
+def go_on(model: BaseAlgorithm) -> None:
+    """When a resumed ``learn()`` has its logger: the values waiting for the next row, the time before, the generators (late,
+    because making environments for evaluation, say, draws from them)."""
+    pending = vars(model).pop(_PENDING, None)
     if pending is None:
         return
+    random_state.restore(pending["random"])
     for name, values in pending["log"].items():
         getattr(model._logger, name).update(values)
     model.start_time = time.time_ns() - pending["elapsed"]

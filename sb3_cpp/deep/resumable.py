@@ -49,7 +49,7 @@ class Resumable(DQN):
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         result = super()._setup_learn(*args, **kwargs)
-        training_state.restore_log(self)
+        training_state.go_on(self)
         return result
 
     @classmethod
