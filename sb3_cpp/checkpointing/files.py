@@ -27,6 +27,15 @@ def write_durably(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def sync_file(path: Path) -> None:
+    """Wait until the disk has a file's content."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder; systems that cannot do that are left alone."""
     with contextlib.suppress(OSError):

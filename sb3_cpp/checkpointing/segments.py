@@ -15,7 +15,7 @@ import numpy as np
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 
 from sb3_cpp.atari.frame_buffer import FrameReplayBuffer, NStepFrameReplayBuffer
-from sb3_cpp.checkpointing.files import DamagedCheckpoint, checksum, sync_folder
+from sb3_cpp.checkpointing.files import DamagedCheckpoint, checksum
 
 BLOCK_BYTES = 2**20
 SMALL = 16 * 2**20  # bytes up to which a buffer is always written whole
@@ -71,7 +71,10 @@ class SegmentWriter:
         self._known, self._ring = arrays, (id(buffer), buffer.pos, steps)
 
     def write(self, buffer: ReplayBuffer, steps: int, name: str) -> tuple[dict[str, Array], int]:
-        """Add a segment with what changed; gives the description of all arrays and the number of bytes written."""
+        """Add a segment with what changed; gives the description of all arrays and the number of bytes written.
+
+        Nobody needs the segment before a manifest names it, so it is the caller who brings it to the disk.
+        """
         live = arrays_of(buffer)
         total = sum(array[: rows_in_use(buffer, key, array)].nbytes for key, array in live.items())
         whole = total <= SMALL or self._wasteful(total)
@@ -86,10 +89,7 @@ class SegmentWriter:
                 known = None if whole else self._known.get(key)
                 described[key] = self._write_array(file, name, array, used, changed, known)
             written = file.tell()
-            file.flush()
-            os.fsync(file.fileno())
         os.replace(part, self.folder / name)
-        sync_folder(self.folder)
         return described, written
 
     def _changed_rows(self, buffer: ReplayBuffer, steps: int) -> np.ndarray | None:

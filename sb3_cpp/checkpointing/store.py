@@ -17,7 +17,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_cpp.checkpointing import buffer_state, manifest, segments, training_state
-from sb3_cpp.checkpointing.files import checksum, discard, read_checked, sync_folder, write_durably
+from sb3_cpp.checkpointing.files import checksum, discard, read_checked, sync_file, sync_folder
 from sb3_cpp.checks import InvalidArgument
 
 MODEL, STATE = "model.zip", "state.pkl"
@@ -84,8 +84,6 @@ class CheckpointStore:
             zipped = io.BytesIO()
             model.save(zipped)
             files = {MODEL: zipped.getvalue(), STATE: cloudpickle.dumps(state)}
-            for name, data in files.items():
-                write_durably(part / name, data)
             content = {
                 "algorithm": type(model).__name__,
                 "timesteps": model.num_timesteps,
@@ -95,9 +93,8 @@ class CheckpointStore:
                 "files": {name: [len(data), checksum(data)] for name, data in files.items()},
                 "arrays": arrays,
             }
-            described = manifest.dump(content)
-            write_durably(part / manifest.NAME, described)
-            sync_folder(part)
+            files[manifest.NAME] = manifest.dump(content)
+            self._write(part, files, [self.folder / segments.FOLDER / f"{serial}.bin"] if buffer is not None else [])
             os.replace(part, entry)
             sync_folder(self.folder)
         except BaseException:
@@ -107,13 +104,23 @@ class CheckpointStore:
                     with contextlib.suppress(OSError):
                         (self.folder / segments.FOLDER / name).unlink(missing_ok=True)
             raise
-        self.bytes_written += sum(len(data) for data in files.values()) + len(described)
+        self.bytes_written += sum(map(len, files.values()))
         if buffer is not None:
             self.segments.remember(buffer, arrays, steps)
         for old in entries(self.folder)[:-KEEP]:
             discard(old)
         self._collect()
         return entry
+
+    @staticmethod
+    def _write(part: Path, files: dict[str, bytes], segment: list[Path]) -> None:
+        """Write first and wait afterwards: the disk then takes all of it at once."""
+        for name, data in files.items():
+            (part / name).write_bytes(data)
+        for path in [*segment, *(part / name for name in files)]:
+            sync_file(path)
+        for folder in {path.parent for path in [*segment, part / MODEL]}:
+            sync_folder(folder)
 
     def _clear_away(self) -> None:
         """What a process left that died while it wrote."""

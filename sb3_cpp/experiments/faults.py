@@ -54,10 +54,18 @@ TASKS = {
     ),
     "ale": Task(
         "atari",
-        "BreakoutNoFrameskip-v4",
+        "SeaquestNoFrameskip-v4",  # where an untrained agent does not live for ever
         1000,
         ("cpp",),
-        {**_LEARNING, "learning_starts": 200, "buffer_size": 600, "keep_checkpoint": True, "env_kwargs": {"native": False}},
+        {
+            **_LEARNING,
+            "learning_starts": 200,
+            "buffer_size": 600,
+            "keep_checkpoint": True,
+            "eval_episodes": 1,
+            "eval_freq": 500,
+            "env_kwargs": {"native": False},
+        },
     ),
 }
 
@@ -111,7 +119,7 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
     for name in ("undisturbed", "killed"):
         if config.folder(root / name).exists():
             raise InvalidArgument(f"{config.folder(root / name)} exists; choose another -f")
-    undisturbed = processes.Process(target=_train, args=(config, str(root / "undisturbed"), processes.Value("q", 0, lock=False)))
+    undisturbed = processes.Process(daemon=True, target=_train, args=(config, str(root / "undisturbed"), processes.Value("q", 0, lock=False)))
     undisturbed.start()
     undisturbed.join()
     # A little before the end, so that the last kill finds the process alive
@@ -120,7 +128,7 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
     done = resumes = lost = 0
     for target in [*steps, None]:
         step = processes.Value("q", 0, lock=False)
-        process = processes.Process(target=_train, args=(config, str(root / "killed"), step))
+        process = processes.Process(daemon=True, target=_train, args=(config, str(root / "killed"), step))
         resumes += find_checkpoint(folder) is not None if folder.exists() else 0
         process.start()
         if target is not None and _reached(process, step, target):

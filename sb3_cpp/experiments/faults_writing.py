@@ -59,7 +59,7 @@ def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
     duration = 0.05
     while done < kills:
         announced, writing = processes.Value("q", 0, lock=False), processes.Value("q", 0, lock=False)
-        process = processes.Process(target=_write_for_ever, args=(str(folder), announced, writing))
+        process = processes.Process(daemon=True, target=_write_for_ever, args=(str(folder), announced, writing))
         process.start()
         _wait_for(process, announced, 0)  # its first checkpoint
         for _ in range(moments.randint(0, 2)):

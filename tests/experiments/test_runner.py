@@ -12,7 +12,7 @@ import yaml
 from small_runs import rows, small_config
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_cpp.checkpointing import store
+from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.lock import locked
@@ -182,16 +182,15 @@ def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = store.write_durably, []
+    original, calls = CheckpointStore._write, []
 
-    def write(path: Path, data: bytes) -> None:
-        calls.append(path)
-        if len(calls) == 4:  # a checkpoint consists of three files
-            path.write_bytes(data[: len(data) // 2])
+    def write(part: Path, files: dict[str, bytes], segment: list[Path]) -> None:
+        calls.append(part)
+        original(part, {name: data[: len(data) // 2] if len(calls) == 2 else data for name, data in files.items()}, segment)
+        if len(calls) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        original(path, data)
 
-    monkeypatch.setattr(store, "write_durably", write)
+    monkeypatch.setattr(CheckpointStore, "_write", staticmethod(write))
     config = small_config()
     with pytest.raises(OSError, match="No space left"):
         train_run(config, tmp_path, show="nothing")
