@@ -38,6 +38,7 @@ from sb3_cpp.experiments.checkpoint import (
     warn_if_reset,
 )
 from sb3_cpp.experiments.environments import make_environment
+from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
 from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
@@ -100,10 +101,11 @@ def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[s
 def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     """The untrained model of a run."""
     algorithm = get_algorithm(config.algorithm)
+    check_values(config.hyperparameters)
     values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
     try:
         return algorithm(env=env, seed=config.seed, **values)
-    except (TypeError, ValueError, AssertionError, AttributeError) as error:
+    except (TypeError, ValueError, AssertionError, AttributeError, RuntimeError, KeyError, MemoryError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidArgument(f"{config.algo} on {config.env} cannot be built: {reason}") from None
 

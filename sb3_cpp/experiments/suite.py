@@ -224,7 +224,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
             raise InvalidArgument(f"-params must be key:value, got {pair!r}")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise InvalidArgument(
                 f"-params {key}: the value must be YAML, got {text!r} ({error.__class__.__name__})"
             ) from None
