@@ -1,5 +1,7 @@
 """sb3_cpp: Cautious Policy Programming (CPP, not C++) and its relatives for Stable-Baselines3."""
 
+import sb3_cpp.linear
+import sb3_cpp.tabular  # noqa: F401  # both register their environments
 from sb3_cpp.callbacks import IterationCallback
 from sb3_cpp.checkpointing import CheckpointCallback
 from sb3_cpp.deep import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN

@@ -4,7 +4,9 @@ from sb3_cpp.experiments.command_line import CommandLine, run_command
 
 
 def main() -> int:
-    parser = CommandLine(prog="enjoy.py", description="Play a trained run, print its returns, show a window or record a video.")
+    parser = CommandLine(
+        prog="enjoy.py", description="Play a trained run, print its returns, show a window or record a video."
+    )
     parser.add_argument("--algo", default="cpp")
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--seed", type=int, default=0, help="of the training")

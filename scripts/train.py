@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument("-P", "--progress", action="store_true", help="show a bar instead of lines")
     parser.add_argument("-tb", "--tensorboard", metavar="DIR", help="also log to TensorBoard")
     parser.add_argument("--track", action="store_true", help="also log to Weights & Biases")
+    parser.add_argument("--num-threads", type=int, help="of torch (without it: one, and torch's own choice for Atari)")
     args = parser.parse_args()
 
     from sb3_cpp.experiments.train import train
@@ -40,6 +41,7 @@ def main() -> int:
         progress=args.progress,
         tensorboard=args.tensorboard,
         track=args.track,
+        n_threads=args.num_threads,
     )
 
 

@@ -23,7 +23,6 @@ def is_atari(env_id: str) -> bool:
 
 def known_environments() -> list[str]:
     """Ids that can be asked for (those of packages that are not imported by gymnasium itself only if installed)."""
-    _import_own()
     if importlib.util.find_spec("ale_py"):
         import ale_py
 
@@ -47,12 +46,6 @@ def _nearest(env_id: str, known: list[str]) -> str:
     for key in sorted(short, key=len, reverse=True):
         hint = hint.replace(f"'{key}'", f"'{short[key]}'")
     return hint
-
-
-def _import_own() -> None:
-    """The gridworld and the pendulum register themselves with gymnasium."""
-    import sb3_cpp.linear
-    import sb3_cpp.tabular  # noqa: F401
 
 
 def make_environment(

@@ -20,7 +20,8 @@ from sb3_cpp import ALGORITHMS
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.faults_comparison import differences
-from sb3_cpp.experiments.runner import is_finished, train_run
+from sb3_cpp.experiments.existing_run import is_finished
+from sb3_cpp.experiments.runner import train_run
 from sb3_cpp.experiments.suite import RunConfig, load_suite
 
 _POLL = 0.0005  # seconds between two looks at the step counter of a process

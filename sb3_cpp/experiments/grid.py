@@ -10,9 +10,10 @@ from types import FrameType
 
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.experiments.algorithms import suggestion
+from sb3_cpp.experiments.existing_run import check_folder, is_finished
 from sb3_cpp.experiments.grid_display import GridDisplay, final_table
 from sb3_cpp.experiments.pools import Cell, DaskPool, LocalPool, Pool
-from sb3_cpp.experiments.runner import FAILURE, check_folder, is_finished, make_model, make_run_environment
+from sb3_cpp.experiments.runner import FAILURE, make_model, make_run_environment
 from sb3_cpp.experiments.suite import RunConfig, Suite, load_suite, parse_overrides
 
 

@@ -26,7 +26,11 @@ def live_table(cells: list[Cell]) -> Table:
         config, status = cell.config, cell.status
         colour = _COLOURS.get(cell.state, "white")
         share = f"{min(status.get('timesteps', 0) / config.n_timesteps, 1.0):.0%}" if status else ""
-        numbers = [_number(status.get("return"), ".1f"), _number(status.get("zeta"), ".3g"), _number(status.get("speed"), ".0f")]
+        numbers = [
+            _number(status.get("return"), ".1f"),
+            _number(status.get("zeta"), ".3g"),
+            _number(status.get("speed"), ".0f"),
+        ]
         table.add_row(config.algo, config.env, str(config.seed), f"[{colour}]{cell.state}[/]", share, *numbers)
     if len(shown) < len(cells):
         table.caption = f"and {len(cells) - len(shown)} more"
@@ -46,7 +50,9 @@ def final_table(cells: list[Cell]) -> None:
     for column in ("env", "algo", "seeds", "return"):
         table.add_column(column, justify="right" if column in ("seeds", "return") else "left")
     for (env, algo), group in groups.items():
-        returns = [cell.status["return"] for cell in group if cell.state == "finished" and cell.status.get("return") is not None]
+        returns = [
+            cell.status["return"] for cell in group if cell.state == "finished" and cell.status.get("return") is not None
+        ]
         spread = f" ± {np.std(returns, ddof=1):.1f}" if len(returns) > 1 else ""
         finished = len([cell for cell in group if cell.state == "finished"])
         table.add_row(env, algo, f"{finished}/{len(group)}", f"{np.mean(returns):.1f}{spread}" if returns else "-")

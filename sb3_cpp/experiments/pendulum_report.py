@@ -25,6 +25,10 @@ from sb3_cpp.metrics import oscillation, welch_p_value
 Records = Mapping[str, Record]
 LAST = 10
 """Iterations whose mean return counts as the final one."""
+FIGURES = {
+    "comparison": ("cpp", "cvi", "espi", "aspi", "cpi"),  # the paper's, and CPI
+    "variants": ("cpp", "cvi", "cpp_1", "linear_cpp", "espi_printed"),  # what the paper prints
+}
 SURFACES = ("cpp", "espi", "espi_printed")
 PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
 
@@ -97,13 +101,11 @@ def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
 
 def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path) -> None:
     """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
-    returns = {algo: record.curves("returns") for algo, record in records.items()}
-    save_comparison(
-        folder / "comparison.png",
-        returns,
-        {algo: oscillation(curve) for algo, curve in returns.items()},
-        "return of a rollout",
-    )
+    for name, algos in FIGURES.items():
+        returns = {algo: records[algo].curves("returns") for algo in algos if algo in records}
+        if returns:
+            norms = {algo: oscillation(curve) for algo, curve in returns.items()}
+            save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
     figure, (ax,) = new_figure(columns=1, width=4.6)
     plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
     save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)

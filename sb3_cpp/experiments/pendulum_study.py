@@ -46,7 +46,7 @@ class PendulumSettings:
     iterations: int = 80
     steps: int = 500
     gamma: float = 0.9
-    ent_coef: float = 0.025
+    ent_coef: float = 0.0175
     kl_coef: float = 0.025
     scheme: str = "1"
     cpp_scheme: str = "1b"

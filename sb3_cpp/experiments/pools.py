@@ -13,11 +13,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch as th
-
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.existing_run import OUTPUT
 from sb3_cpp.experiments.progress import read_status
-from sb3_cpp.experiments.runner import OUTPUT, RunFailed, train_run
+from sb3_cpp.experiments.runner import RunFailed, train_run
 from sb3_cpp.experiments.suite import RunConfig
 
 MAX_ATTEMPTS = 4  # a cell whose worker keeps dying is given up, as Dask does
@@ -52,9 +51,8 @@ class Pool(Protocol):
 def train_cell(config: RunConfig, root: str) -> tuple[str, str]:
     """Train one cell in a worker; gives its state and a note instead of raising."""
     with _one_at_a_time:
-        th.set_num_threads(1)
         try:
-            outcome = train_run(config, root, show="nothing")
+            outcome = train_run(config, root, show="nothing", n_threads=1)
         except (InvalidArgument, RunFailed) as error:
             return "failed", str(error)
         except OSError as error:

@@ -37,14 +37,16 @@ from sb3_cpp.experiments.checkpoint import (
     save_model,
     warn_if_reset,
 )
-from sb3_cpp.experiments.environments import make_environment
+from sb3_cpp.experiments.environments import is_atari, make_environment
+from sb3_cpp.experiments.existing_run import check_folder, is_finished, stored_hyperparameters
 from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
 from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
 from sb3_cpp.experiments.suite import RunConfig
+from sb3_cpp.experiments.threads import torch_threads
 
-FAILURE, HISTORY, OUTPUT, BAD_BATCH = "failure.log", "run.log", "output.log", "bad_batch.npz"
+FAILURE, HISTORY, BAD_BATCH = "failure.log", "run.log", "bad_batch.npz"
 
 
 class StopRun(Exception):
@@ -64,38 +66,6 @@ class Outcome:
     timesteps: int
     final_returns: tuple[float, ...] = ()
     exit_code: int = 0
-
-
-def is_finished(folder: Path) -> bool:
-    return (folder / MODEL).is_file()
-
-
-def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
-    """Refuse a folder that holds something else, naming what differs."""
-    if not folder.exists() or not any(path.name not in (".lock", OUTPUT) for path in folder.iterdir()):
-        return
-    try:
-        there = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
-    except (OSError, yaml.YAMLError, TypeError, KeyError):
-        raise InvalidArgument(f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f") from None
-    here = config.plain()
-    differences = _differences(there, here, ignore)
-    if differences:
-        raise InvalidArgument(
-            f"{folder} holds a run with another config ({'; '.join(differences[:3])}); remove it or choose another -f"
-        )
-
-
-def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[str] = (), prefix: str = "") -> list[str]:
-    found: list[str] = []
-    for key in dict.fromkeys([*there, *here]):
-        if key in ignore or (key in there and key in here and there[key] == here[key]):
-            continue
-        if isinstance(there.get(key), dict) and isinstance(here.get(key), dict):
-            found += _differences(there[key], here[key], prefix=f"{prefix}{key}.")
-        else:
-            found.append(f"{prefix}{key}: {there.get(key, 'not set')} there, {here.get(key, 'not set')} here")
-    return found
 
 
 def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
@@ -126,6 +96,7 @@ def train_run(
     callbacks: Sequence[BaseCallback] = (),
     on_evaluation: Callable[[list[float]], None] | None = None,
     folder: Path | None = None,
+    n_threads: int | None = None,
 ) -> Outcome:
     """Train one run, or go on with it; a finished run is left as it is.
 
@@ -137,13 +108,14 @@ def train_run(
     :param callbacks: further callbacks
     :param on_evaluation: called after each evaluation with the mean returns of all so far; may raise :class:`StopRun`
     :param folder: the run's folder, if not the usual place under ``root``
+    :param n_threads: of torch; None is one, and as many as torch likes for Atari, whose network is large enough to gain by it
     """
     folder = folder or config.folder(root)
     source = locate_checkpoint(start_from) if start_from is not None else None
     prolonged = source is not None and folder.resolve() in source.resolve().parents
     if source is not None and not prolonged:
         print(FOREIGN.format(source), file=sys.stderr)
-        config = replace(config, start_from=str(source), hyperparameters=_hyperparameters_of(source))
+        config = replace(config, start_from=str(source), hyperparameters=stored_hyperparameters(source))
     # A run may be prolonged when its checkpoint is named; everything else must be as it was
     check_folder(folder, config, ignore=("n_timesteps", "eval_freq", "save_freq", "start_from") if prolonged else ())
     if is_finished(folder) and not prolonged:
@@ -154,19 +126,13 @@ def train_run(
         checkpoint = source if prolonged else find_checkpoint(folder) or source
         model, checkpoint = (make_model(config, env), None) if checkpoint is None else _load_model(config, env, checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        if n_threads is None and not is_atari(config.env):
+            n_threads = 1
+        with locked(folder), torch_threads(n_threads):
             run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
             return run.train(checkpoint)
     finally:
         env.close()
-
-
-def _hyperparameters_of(source: Path) -> dict[str, Any]:
-    """A loaded model keeps the hyperparameters it was saved with: those of the run it comes from, as far as that is known."""
-    for folder in list(source.parents)[:2]:
-        if (folder / CONFIG_FILE).is_file():
-            return yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]["hyperparameters"]
-    return {}
 
 
 def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> tuple[BaseAlgorithm, Path]:

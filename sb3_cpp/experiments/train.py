@@ -31,6 +31,7 @@ def train(
     progress: bool = False,
     tensorboard: str | None = None,
     track: bool = False,
+    n_threads: int | None = None,
 ) -> int:
     """Train one run and say where it is; returns the exit code of the script."""
     check_environment(env)
@@ -39,8 +40,9 @@ def train(
     config = (load_suite(suite) if suite else suite_of(env)).run_config(algo, env, seed, overrides)
     writers = _writers(config, tensorboard, track)
     print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
+    show = "bar" if progress else "lines"
     try:
-        outcome = train_run(config, root, start_from=start_from, show="bar" if progress else "lines", writers=writers)
+        outcome = train_run(config, root, start_from=start_from, show=show, writers=writers, n_threads=n_threads)
     except RunFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

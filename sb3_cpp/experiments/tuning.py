@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.experiments.checkpoint import MODEL
@@ -77,7 +76,7 @@ class Search:
             if watch is not None:
                 watch(means)
 
-        outcome = train_run(config, folder=folder, show="nothing", on_evaluation=remember)
+        outcome = train_run(config, folder=folder, show="nothing", on_evaluation=remember, n_threads=1)
         if outcome.state == "interrupted":
             raise KeyboardInterrupt
         (folder / MODEL).unlink(missing_ok=True)
@@ -144,7 +143,6 @@ def tune(
     check_choice("--objective", objective, ("return", "pareto"))
     check_choice("--pruner", pruner, ("median", "none"))
     check_environment(env)
-    th.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     chosen = load_suite(suite) if suite else suite_of(env)
     dimensions = search_space(chosen, algo)

@@ -21,8 +21,9 @@ from sb3_cpp.linear.features import LinearQ
 from sb3_cpp.linear.mixture import Mixture
 from sb3_cpp.linear.ridge import solve_ridge
 from sb3_cpp.linear.rollout import Buffer, Rollout, collect
-from sb3_cpp.regularization import log_boltzmann, regularized_value
-from sb3_cpp.tabular import algorithms as tabular
+from sb3_cpp.regularization import greedy_advantage, log_boltzmann, regularized_value
+from sb3_cpp.tabular import rules
+from sb3_cpp.tabular.algorithms import gather_evidence, log_change_bound
 from sb3_cpp.zeta import AdvantageTracker
 
 SCHEMES = ("1", "1b")
@@ -30,7 +31,7 @@ RIDGE_CENTRES = ("previous", "zero")
 
 
 @dataclass(frozen=True)
-class Settings(tabular.Settings):
+class Settings(rules.Settings):
     """What one algorithm is: that of the tabular level, and how values are fitted.
 
     :param gamma: discount
@@ -69,7 +70,7 @@ class Update(NamedTuple):
 
     K: int
     zeta: th.Tensor
-    evidence: tabular.Evidence
+    evidence: rules.Evidence
 
 
 class LinearLearner:
@@ -93,7 +94,7 @@ class LinearLearner:
 
         old = self.deployed if s.scheme == "1b" else Mixture(q.per_action(preferences), s.temperature)
         evidence = self._gather_evidence(buffer.phi, old)
-        zeta = tabular.RULES[s.rule](evidence, s, s.gamma)
+        zeta = rules.RULES[s.rule](evidence, s, s.gamma)
         self.deployed = old.mixed_with(q.per_action(self.next_preferences), zeta)
         return Update(self.K, zeta, evidence)
 
@@ -119,13 +120,16 @@ class LinearLearner:
             theta = solve_ridge(*q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre)
         return theta
 
-    def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> tabular.Evidence:
+    def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> rules.Evidence:
         """The advantage of pi_{K+1} over the policy it is mixed with, and their distance, over the states of the buffer."""
         s = self.settings
         log_old, log_new = old.log_policy(phi), self._log_policy(phi, self.next_preferences)
         weights = phi.new_full(phi.shape[:-1], 1.0 / phi.shape[-2])
-        log_c = tabular.log_change_bound(self.K, s.gamma, s)
-        evidence = tabular.gather_evidence(self.q.values(phi, self.theta), weights, log_new, log_old, log_c, self.tracker)
+        q = self.q.values(phi, self.theta)
+        greedy = greedy_advantage(q, log_old)
+        self.tracker.update(greedy.mean(-1), greedy.amax(-1))
+        log_c = log_change_bound(self.K, s.gamma, s)
+        evidence = gather_evidence(q, weights, log_new, log_old, self.tracker.ratio, log_c)
         if s.printed_delta:
             evidence = evidence._replace(delta=(log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1))
         return evidence

@@ -20,8 +20,6 @@ from sb3_cpp.linear.drawing import draw_pendulum
 ENV_ID = "sb3_cpp/PendulumSwingUp-v0"
 EPISODE_STEPS = 500
 
-Array = Any  # numpy array or scalar of one floating-point type: everything below works on both
-
 
 @dataclass(frozen=True)
 class Physics:
@@ -41,12 +39,12 @@ class Physics:
 class Motion(NamedTuple):
     """Where one step leads, and its reward."""
 
-    angle: Array
-    velocity: Array
-    reward: Array
+    angle: np.ndarray
+    velocity: np.ndarray
+    reward: np.ndarray
 
 
-def move(angle: Array, velocity: Array, torque: Array, physics: Physics) -> Motion:
+def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, physics: Physics) -> Motion:
     """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first; all shapes (...).
 
     The reward is that of the state it leads to (the paper's r_ss'), ``-(a angle^2 + b velocity^2) / z``. With that of the
@@ -59,7 +57,7 @@ def move(angle: Array, velocity: Array, torque: Array, physics: Physics) -> Moti
     return Motion(angle, velocity, (p.angle_cost * angle**2 + p.velocity_cost * velocity**2) / -p.normaliser)
 
 
-def wrap_angle(angle: Array) -> Array:
+def wrap_angle(angle: np.ndarray) -> np.ndarray:
     """To [-pi, pi)."""
     return (angle + math.pi) % (2.0 * math.pi) - math.pi
 
@@ -82,11 +80,12 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         self._place(-math.pi, 0.0)
 
     def _place(self, angle: float, velocity: float) -> None:
-        self._angle, self._velocity = np.float64(angle), np.float64(velocity)
+        # arrays of one entry, because numpy rounds single numbers by another routine, and the motion is chaotic
+        self._angle, self._velocity = np.array([angle]), np.array([velocity])
         self._torque = 0.0
 
     def _observation(self) -> np.ndarray:
-        return np.array([self._angle, self._velocity], dtype=np.float32)
+        return np.concatenate((self._angle, self._velocity), dtype=np.float32)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
@@ -102,13 +101,14 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         if not self.action_space.contains(action):
             raise InvalidArgument(f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}")  # type: ignore[attr-defined]
         self._torque = self.physics.torques[int(action)]
-        self._angle, self._velocity, reward = move(self._angle, self._velocity, self._torque, self.physics)
-        return self._observation(), float(reward), False, False, {}
+        torque = np.array([self._torque])
+        self._angle, self._velocity, reward = move(self._angle, self._velocity, torque, self.physics)
+        return self._observation(), float(reward[0]), False, False, {}
 
     def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
-        return draw_pendulum(float(self._angle), self._torque / max(map(abs, self.physics.torques)))
+        return draw_pendulum(float(self._angle[0]), self._torque / max(map(abs, self.physics.torques)))
 
 
 class PendulumBatch:

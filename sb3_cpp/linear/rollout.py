@@ -59,8 +59,9 @@ def collect(
         features.append(phi)
     _, rewards, arrived, terminated, truncated = (th.stack(column, dim=1) for column in zip(*transitions))
     states, ended = th.stack(visited, dim=1), terminated | truncated
-    for name, values in (("observation", states), ("observation", arrived), ("reward", rewards.unsqueeze(-1))):
-        _check_finite(name, values)
+    _check_finite("observation", states, first_step=0)
+    _check_finite("observation", arrived, first_step=1)
+    _check_finite("reward", rewards.unsqueeze(-1), first_step=1)
     all_phi = th.stack(features, dim=1)
     next_phi = all_phi[:, 1:].clone()
     next_phi[ended] = q.state_features(arrived[ended])  # there, the next state in the list is the start of another episode
@@ -76,8 +77,11 @@ def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
     return th.where(episodes > 0, so_far.gather(-1, last_end).squeeze(-1) / episodes.clamp(min=1), so_far[:, -1])
 
 
-def _check_finite(name: str, values: th.Tensor) -> None:
+def _check_finite(name: str, values: th.Tensor, first_step: int) -> None:
+    """Refuse values (trials, steps, ...) that are not numbers; their first column was seen after ``first_step`` steps."""
     bad = ~th.isfinite(values).all(dim=-1)
     if bad.any():
         trial, step = (int(i) for i in bad.nonzero()[0])
-        raise BadObservation(f"{name} must be finite, got {values[trial, step].tolist()} in trial {trial} at step {step}")
+        raise BadObservation(
+            f"{name} must be finite, got {values[trial, step].tolist()} in trial {trial} after {first_step + step} steps"
+        )

@@ -15,89 +15,16 @@ Everything is batched: leading dimensions of the MDP are trials or random MDPs, 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp import zeta as coefficients
-from sb3_cpp.checks import check_choice, check_number, check_whole_number
 from sb3_cpp.regularization import greedy_advantage, l1_distance, log_greedy, log_mixture, log_one_hot, regularized_value
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
-from sb3_cpp.zeta import AdvantageTracker
+from sb3_cpp.tabular.rules import RULES, Evidence, Settings
+from sb3_cpp.zeta import AdvantageTracker, log_policy_change_bound
 
-__all__ = ["RULES", "SCHEMES", "ExactView", "Settings", "Update", "View", "iterate"]
-
-SCHEMES = ("1", "1b", "2")
-
-
-class Evidence(NamedTuple):
-    """What a coefficient rule may look at; tensors have one entry per MDP or trial."""
-
-    advantage: th.Tensor
-    """A = sum_s d(s) A(s)."""
-    delta: th.Tensor
-    """max_s sum_a |new - old|."""
-    advantage_range: th.Tensor
-    """max_{s,s'} |A(s) - A(s')|."""
-    ratio: th.Tensor
-    """m_K / M_K of the advantage tracker."""
-    log_c: float
-    """log C_K."""
-
-
-RULES: dict[str, Callable[[Evidence, "Settings", float], th.Tensor]] = {
-    "cvi": lambda e, s, gamma: th.ones_like(e.advantage),
-    "cpp": lambda e, s, gamma: coefficients.theorem4(e.advantage, e.log_c, gamma, s.exact_constants),
-    "linear_cpp": lambda e, s, gamma: coefficients.linear_cpp(e.advantage, e.log_c, gamma, s.exact_constants),
-    "adaptive_cpp": lambda e, s, gamma: coefficients.dcpp(e.ratio, e.log_c),
-    "espi": lambda e, s, gamma: coefficients.exact_spi(e.advantage, e.delta, e.advantage_range, gamma, s.exact_constants),
-    "aspi": lambda e, s, gamma: coefficients.approximate_spi(e.advantage, gamma, s.r_max, s.exact_constants),
-    "cpi": lambda e, s, gamma: coefficients.cpi(e.advantage, gamma, s.r_max, s.exact_constants),
-}
-"""How far the new policy is let in. ``cvi`` always 1; ``cpp`` is Theorem 4 with both branches corrected."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What one algorithm is.
-
-    :param rule: a name of :data:`RULES`
-    :param temperature: ``tau + sigma``; 0 makes the greedy step the hard arg max
-    :param alpha: share of the KL weight, ``sigma / (tau + sigma)``, in [0, 1]; 1 means no entropy bonus
-    :param scheme: "1", "1b" or "2"
-    :param exact_constants: constants with a guarantee for a normalised visitation, or those printed in the paper
-    :param backups: Bellman backups per evaluation, warm-started; None solves for the exact values
-    :param regularized: whether the evaluation contains entropy bonus and KL penalty (as in CVI)
-    :param r_max: bound of the absolute reward
-    :param rho1: decay of m_K (adaptive rule)
-    :param rho2: decay of M_K (adaptive rule)
-    :param noise: standard deviation of normal noise on Q before the greedy step
-    """
-
-    rule: str
-    temperature: float
-    alpha: float
-    scheme: str = "2"
-    exact_constants: bool = True
-    backups: int | None = None
-    regularized: bool = False
-    r_max: float = 1.0
-    rho1: float = 0.9
-    rho2: float = 1.0
-    noise: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_choice("rule", self.rule, RULES)
-        check_choice("scheme", self.scheme, SCHEMES)
-        check_number("temperature", self.temperature, 0.0)
-        check_number("alpha", self.alpha, 0.0, 1.0)
-        check_number("r_max", self.r_max, 0.0, low_open=True)
-        check_number("rho1", self.rho1, 0.0, 1.0, high_open=True)
-        check_number("rho2", self.rho2, 0.0, 1.0)
-        check_number("noise", self.noise, 0.0)
-        if self.backups is not None:
-            check_whole_number("backups", self.backups, 1)
+__all__ = ["ExactView", "Update", "View", "evaluate", "gather_evidence", "improve", "iterate"]
 
 
 class View(NamedTuple):
@@ -153,9 +80,10 @@ def evaluate(model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.T
     temperature = settings.temperature if settings.regularized else 0.0
     if settings.backups is None:
         return model.backup(model.regularized_v(log_policy, log_baseline, settings.alpha, temperature))
-    for _ in range(settings.backups):
-        q = model.backup(regularized_value(log_policy, q, log_baseline, settings.alpha, temperature).squeeze(-1))
-    return q
+    v = regularized_value(log_policy, q, log_baseline, settings.alpha, temperature).squeeze(-1)
+    return model.backup(
+        model.regularized_backups(v, log_policy, log_baseline, settings.alpha, temperature, settings.backups - 1)
+    )
 
 
 def improve(q: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Tensor:
@@ -166,22 +94,15 @@ def improve(q: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Ten
 
 
 def gather_evidence(
-    q: th.Tensor,
-    weights: th.Tensor,
-    log_new: th.Tensor,
-    log_old: th.Tensor,
-    log_c: float,
-    tracker: AdvantageTracker,
+    q: th.Tensor, weights: th.Tensor, log_new: th.Tensor, log_old: th.Tensor, ratio: th.Tensor, log_c: float
 ) -> Evidence:
-    """Advantage, its range, the distance of the policies; moves the tracker by one step."""
+    """Mean and range of the advantage and the distance of the policies, from Q of the old policy and weights over states."""
     advantage = policy_advantage(q, log_new, log_old)
-    greedy = greedy_advantage(q, log_old)
-    tracker.update((weights * greedy).sum(-1), greedy.where(weights > 0.0, 0.0).amax(-1))
     return Evidence(
         advantage=(weights * advantage).sum(-1),
         delta=l1_distance(log_new, log_old).amax(-1),
         advantage_range=advantage.amax(-1) - advantage.amin(-1),
-        ratio=tracker.ratio,
+        ratio=ratio,
         log_c=log_c,
     )
 
@@ -203,13 +124,17 @@ def iterate(
         view = observe(deployed, old)
         gamma = view.model.gamma
 
-        same = old is chain and settings.backups is None and not settings.regularized and view.q is not None
-        q = view.q if same else evaluate(view.model, q, chain, previous, settings)  # type: ignore[assignment]
-        noisy_q = q + settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator) if settings.noise else q
-        new = improve(noisy_q, chain, settings)
+        if view.q is not None and old is chain and settings.plain_exact:  # the view has it already
+            q = view.q
+        else:
+            q = evaluate(view.model, q, chain, previous, settings)
+        noise = settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator) if settings.noise else 0.0
+        new = improve(q + noise, chain, settings)
 
-        log_c = log_change_bound(K, gamma, settings)
-        evidence = gather_evidence(q if view.q is None else view.q, view.weights, new, old, log_c, tracker)
+        q_old = q if view.q is None else view.q
+        greedy = greedy_advantage(q_old, old)
+        tracker.update((view.weights * greedy).sum(-1), greedy.where(view.weights > 0.0, 0.0).amax(-1))
+        evidence = gather_evidence(q_old, view.weights, new, old, tracker.ratio, log_change_bound(K, gamma, settings))
         zeta = RULES[settings.rule](evidence, settings, gamma)
         deployed = log_mixture(new, old, zeta[..., None, None])
         yield Update(K, old, new, deployed, evidence, zeta)
@@ -220,4 +145,4 @@ def log_change_bound(K: int, gamma: float, settings: Settings) -> float:
     """``log C_K`` of Lemma 3; infinite for the hard greedy step, which nothing bounds."""
     if settings.temperature == 0.0:
         return float("inf")
-    return coefficients.log_policy_change_bound(K, settings.alpha, gamma, settings.temperature, settings.r_max)
+    return log_policy_change_bound(K, settings.alpha, gamma, settings.temperature, settings.r_max)

@@ -100,7 +100,7 @@ class MDP:
 
     def state_transition(self, log_policy: th.Tensor) -> th.Tensor:
         """``P_pi(s'|s) = sum_a pi(a|s) P(s'|s,a)``, shape (..., S, S)."""
-        return (log_policy.exp()[..., None, :] @ self.transition).squeeze(-2)
+        return th.einsum("...sa,...sat->...st", log_policy.exp(), self.transition)
 
     def _bellman_matrix(self, log_policy: th.Tensor) -> th.Tensor:
         """``I - gamma P_pi``, whose inverse sums over time."""
@@ -124,6 +124,16 @@ class MDP:
         """
         reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)
         return th.linalg.solve(self._bellman_matrix(log_policy), reward).squeeze(-1)
+
+    def regularized_backups(
+        self, v: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float, backups: int
+    ) -> th.Tensor:
+        """State values after some backups of one policy, ``V <- r_pi + tau H - sigma KL + gamma P_pi V``, shape (..., S)."""
+        reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)
+        step = self.gamma * self.state_transition(log_policy)
+        for _ in range(backups):
+            v = (reward + step @ v[..., None]).squeeze(-1)
+        return v
 
     def optimum(self) -> Evaluation:
         """The unregularised optimal policy's values, by policy iteration."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch as th
 import yaml
 from small_runs import rows, small_config
 from stable_baselines3.common.callbacks import BaseCallback
@@ -15,8 +16,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
+from sb3_cpp.experiments.existing_run import check_folder
 from sb3_cpp.experiments.lock import locked
-from sb3_cpp.experiments.runner import RunFailed, check_folder, train_run
+from sb3_cpp.experiments.runner import RunFailed, train_run
 
 
 class At(BaseCallback):
@@ -227,3 +229,13 @@ def test_two_processes_cannot_train_one_run(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     with locked(folder), pytest.raises(InvalidArgument, match="another process"):
         train_run(config, tmp_path, show="nothing")
+
+
+def test_small_networks_get_one_torch_thread_unless_told_otherwise(tmp_path: Path) -> None:
+    seen: list[int] = []
+    before = th.get_num_threads()
+    for seed, n_threads in enumerate((None, 2)):
+        watch = At(100, lambda: seen.append(th.get_num_threads()))
+        train_run(small_config(seed=seed, n_timesteps=104), tmp_path, show="nothing", callbacks=[watch], n_threads=n_threads)
+    assert seen == [1, 2]
+    assert th.get_num_threads() == before

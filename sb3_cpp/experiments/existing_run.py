@@ -1,0 +1,54 @@
+"""What a run's folder already holds: nothing, this run, or something that must not be overwritten."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.checkpoint import MODEL
+from sb3_cpp.experiments.run_folder import CONFIG_FILE
+from sb3_cpp.experiments.suite import RunConfig
+
+OUTPUT = "output.log"  # what the process of a grid prints; may be there before the run itself
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / MODEL).is_file()
+
+
+def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
+    """Refuse a folder that holds something else, naming what differs."""
+    if not folder.exists() or not any(path.name not in (".lock", OUTPUT) for path in folder.iterdir()):
+        return
+    try:
+        there = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError):
+        raise InvalidArgument(f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f") from None
+    here = config.plain()
+    differences = _differences(there, here, ignore)
+    if differences:
+        raise InvalidArgument(
+            f"{folder} holds a run with another config ({'; '.join(differences[:3])}); remove it or choose another -f"
+        )
+
+
+def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[str] = (), prefix: str = "") -> list[str]:
+    found: list[str] = []
+    for key in dict.fromkeys([*there, *here]):
+        if key in ignore or (key in there and key in here and there[key] == here[key]):
+            continue
+        if isinstance(there.get(key), dict) and isinstance(here.get(key), dict):
+            found += _differences(there[key], here[key], prefix=f"{prefix}{key}.")
+        else:
+            found.append(f"{prefix}{key}: {there.get(key, 'not set')} there, {here.get(key, 'not set')} here")
+    return found
+
+
+def stored_hyperparameters(source: Path) -> dict[str, Any]:
+    """A loaded model keeps the hyperparameters it was saved with: those of the run it comes from, as far as that is known."""
+    for folder in list(source.parents)[:2]:
+        if (folder / CONFIG_FILE).is_file():
+            return yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]["hyperparameters"]
+    return {}
