@@ -179,21 +179,24 @@ class RegularizedDQN(Resumable):
             # Optimize the policy, each network's gradient clipped by itself
             self.policy.optimizer.zero_grad()
             loss.backward()
-            norms = [nn.utils.clip_grad_norm_(parameters, self.max_grad_norm) for parameters in self._online_parameters]
-            numbers, finite = health.read(loss, losses, norms)
+            norms = [nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None]) for ps in self._online_parameters]
+            values, lengths, finite = health.read(loss, losses, norms)
             if not finite:  # before the weights change
                 where = f"{type(self).__name__} at update {self._n_updates + step + 1}"
                 health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
-            for name, value in numbers.items():
-                history[name].append(value)
+            for parameters, norm, length in zip(self._online_parameters, norms, lengths):
+                if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
+                    nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
             self.policy.optimizer.step()
+            for name, value in values.items():
+                history[name].append(value)
 
         # Increase update counter
         self._n_updates += gradient_steps
 
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        for name, values in history.items():
-            self.logger.record(f"train/{name}", fmean(values))
+        for name, series in history.items():
+            self.logger.record(f"train/{name}", fmean(series))
         for name, quantity in self.iteration_record.items():
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)

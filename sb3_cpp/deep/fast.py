@@ -35,7 +35,7 @@ def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
 def acts_plainly(policy: BasePolicy, network: nn.Module) -> bool:
     """Whether the policy's actions are the largest values of the network and nobody has changed how they are asked for."""
     own = type(policy).predict is BasePolicy.predict and type(policy).obs_to_tensor is BasePolicy.obs_to_tensor
-    return own and type(policy)._predict in PLAIN_ACTING and type(network)._predict is QNetwork._predict
+    return own and type(policy)._predict in PLAIN_ACTING and getattr(type(network), "_predict", None) is QNetwork._predict
 
 
 class Preprocessor:
@@ -96,8 +96,11 @@ class Preprocessor:
 
 
 def speed_up(policy: BasePolicy) -> None:
-    """Lay out image networks channels-last and let Adam update all weights in one fused kernel."""
-    if any(isinstance(module, nn.Conv2d) for module in policy.modules()):
+    """Lay out image networks channels-last and let Adam update all weights in one fused kernel.
+
+    Small boards that are not images (MinAtar) stay as they are: their convolutions are too small to repay the reordering.
+    """
+    if is_image_space(policy.observation_space) and any(isinstance(module, nn.Conv2d) for module in policy.modules()):
         policy.to(memory_format=th.channels_last)  # type: ignore[call-overload]
     if type(policy.optimizer) is th.optim.Adam:
         for group in policy.optimizer.param_groups:

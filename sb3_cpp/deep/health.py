@@ -18,12 +18,16 @@ class NonFiniteLoss(ValueError):
     """A loss or gradient is NaN or infinite; the weights are those before it."""
 
 
-def read(loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]) -> tuple[dict[str, float], bool]:
-    """Losses and gradient norm as numbers, read from the device at once, and whether all are finite."""
-    parts = {} if len(losses) == 1 else {f"{name}_loss": value for name, value in losses.items()}
-    values = th.stack([tensor.detach() for tensor in (loss, *parts.values(), *norms)]).tolist()
-    named = dict(zip(["loss", *parts], values))
-    return {**named, "grad_norm": math.hypot(*values[len(named) :])}, math.isfinite(sum(values))
+def read(
+    loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]
+) -> tuple[dict[str, float], list[float], bool]:
+    """Losses and gradient norm by name, the norm of each network, read from the device at once; and whether all are finite."""
+    parts = {"loss": loss}
+    if len(losses) > 1:
+        parts |= {f"{name}_loss": value for name, value in losses.items()}
+    values = th.stack([tensor.detach() for tensor in (*parts.values(), *norms)]).tolist()
+    lengths = values[len(parts) :]
+    return {**dict(zip(parts, values)), "grad_norm": math.hypot(*lengths)}, lengths, all(map(math.isfinite, values))
 
 
 def refuse(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.envs import FakeImageEnv, SimpleMultiObsEnv
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -87,3 +88,59 @@ def test_target_networks_are_run_once_per_batch(case, fast):
         target = model._target(batch)
     model._losses(batch, target)
     assert len(calls) == len(model._network_pairs()) + (0 if fast else len(model._joint_networks()))
+
+
+def test_fast_and_plain_choose_the_same_actions_with_the_same_random_numbers(case):
+    actions = []
+    for fast in (True, False):
+        model = case.make(fast=fast, learning_starts=0, exploration_initial_eps=0.5, exploration_final_eps=0.5)
+        model.learn(1)
+        model.set_random_seed(0)
+        rng = np.random.default_rng(0)
+        chosen = []
+        for _ in range(50):
+            model._last_obs = rng.normal(size=(1, 4)).astype(np.float32)
+            chosen.append(model._sample_action(0, None, 1)[0])
+        actions.append(np.array(chosen))
+        assert model._acts_plainly is fast
+    assert np.array_equal(*actions)
+    assert len(np.unique(actions[0])) == 2
+
+
+def test_fast_acts_on_images_as_predict_does(case):
+    model = make(case, True, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0).learn(1)
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        model._last_obs = rng.integers(0, 256, (1, 2, 40, 40), dtype=np.uint8)
+        assert np.array_equal(model._sample_action(0, None, 1)[0], model.predict(model._last_obs, deterministic=True)[0])
+
+
+def test_a_users_predict_is_asked_for_actions(algorithm):
+    class Stubborn(algorithm.cls):
+        def predict(self, *args, **kwargs):
+            return np.array([1]), None
+
+    model = Stubborn("MlpPolicy", "CartPole-v1", buffer_size=100, learning_starts=0, device="cpu")
+    model.learn(30)
+    assert (model.replay_buffer.actions[:30] == 1).all()
+
+
+def test_gradients_are_clipped_only_where_they_are_too_long(algorithm):
+    loose, tight = (algorithm.make(max_grad_norm=norm, learning_starts=0).learn(8) for norm in (1e9, 1e-3))
+    for model, bound in ((loose, 1e9), (tight, 1e-3)):
+        model.train(1, 32)
+        for parameters in model._online_parameters:
+            norm = th.nn.utils.get_total_norm([p.grad for p in parameters]).item()
+            assert norm <= bound * 1.001
+            assert (norm > 1e-3 * 1.001) == (bound > 1.0)
+
+
+def test_boards_that_are_no_images_keep_their_layout():
+    from sb3_cpp.experiments.minatar import MinAtarCNN
+
+    env = FakeImageEnv(screen_height=10, screen_width=10, n_channels=3, discrete=True, channel_first=True)
+    env.observation_space = spaces.Box(0, 1, (3, 10, 10), np.bool_)
+    kwargs = {"features_extractor_class": MinAtarCNN, "net_arch": []}
+    model = RegularizedDQN("CnnPolicy", env, fast=True, buffer_size=100, policy_kwargs=kwargs, device="cpu")
+    assert model.q_net.features_extractor.layers[0].weight.is_contiguous()
+    assert not model._has_modes
