@@ -10,8 +10,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_cpp.checkpointing import random_state
 from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
-from sb3_cpp.checkpointing.resuming import RESUMED
-from sb3_cpp.checkpointing.store import CheckpointStore, entries
+from sb3_cpp.checkpointing.store import RESUMED, CheckpointStore, entries
 from sb3_cpp.checkpointing.training_state import go_on, waiting_generators
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 

@@ -87,6 +87,7 @@ def capture(env: VecEnv) -> bytes:
     states = []
     for part in parts:
         state = {key: value for key, value in vars(part).items() if not isinstance(value, ResultsWriter)}
+        state.pop("class_attributes", None)  # a VecEnvWrapper's list of what its class has
         if _has_emulator(part):
             state[_EMULATOR] = getattr(part, _EMULATOR).cloneSystemState()
         states.append(state)

@@ -28,7 +28,9 @@ class Interruption:
     def __enter__(self) -> "Interruption":
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._former[number] = signal.signal(number, self._note)
+                former = signal.signal(number, self._note)
+                left = getattr(former, "__self__", None)  # by an earlier learn() that ended with an error
+                self._former[number] = left._former.get(number, former) if isinstance(left, Interruption) else former
         return self
 
     def __exit__(

@@ -14,11 +14,11 @@ from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_cpp.checkpointing import buffer_state, manifest, segments, store, training_state
 from sb3_cpp.checkpointing.files import DamagedCheckpoint, read_checked
+from sb3_cpp.checkpointing.store import SAVED
 from sb3_cpp.checks import InvalidArgument
 
 Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
 
-RESUMED = "_resumed"  # attribute of a resumed model, until its next checkpoint builds upon the one it came from
 FOREIGN = "warning: {} comes from elsewhere, and the pickles in it can run any code (a file of weights only cannot)"
 
 
@@ -70,8 +70,10 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
             name: segments.read_into(entry.parent, array, live.get(name)) for name, array in content["arrays"].items()
         }
         buffer_state.restore(model.replay_buffer, state["buffer"], arrays)
-        vars(model)[RESUMED] = (entry.parent.resolve(), content["arrays"])
+        vars(model)[store.RESUMED] = (entry.parent.resolve(), content["arrays"])
     training_state.restore(model, state)
+    if content["environment"] != SAVED:
+        print(f"not exact: the environment starts a new episode, because {content['environment']}", file=sys.stderr)
     return model
 
 

@@ -1,8 +1,8 @@
 """A replay buffer on disk, incrementally: blocks of rows in segment files, of which a checkpoint adds one with what changed.
 
 Large arrays are cut into blocks of about a megabyte. A manifest lists for every block the segment that holds it, so blocks
-that did not change since the last checkpoint are not written again. What changed is known from the ring: the rows between the two
-positions; where the class is not one whose rules are known, every block's checksum is compared instead. A buffer of a few
+that did not change since the last checkpoint are not written again. What changed is known from the ring: the rows between the
+two positions; where the class is not one whose rules are known, every block's checksum is compared instead. A buffer of a few
 megabytes is written whole, so that no two checkpoints share a file.
 """
 

@@ -22,6 +22,8 @@ from sb3_cpp.checks import InvalidArgument
 
 MODEL, STATE = "model.zip", "state.pkl"
 KEEP = 2
+SAVED = "saved"  # said of an environment whose state is in a checkpoint; otherwise the reason is
+RESUMED = "_resumed"  # attribute of a resumed model, until its next checkpoint builds upon the one it came from
 
 
 def entries(folder: Path) -> list[Path]:
@@ -82,14 +84,14 @@ class CheckpointStore:
                 state["buffer"] = buffer_state.capture(buffer)
                 arrays, self.bytes_written = self.segments.write(buffer, steps, f"{serial}.bin")
             zipped = io.BytesIO()
-            model.save(zipped)
+            model.save(zipped, exclude=[training_state.PENDING, RESUMED])
             files = {MODEL: zipped.getvalue(), STATE: cloudpickle.dumps(state)}
             content = {
                 "algorithm": type(model).__name__,
                 "timesteps": model.num_timesteps,
                 "total": model._total_timesteps,
                 "counters": counters or {},
-                "environment": reason or "saved",
+                "environment": reason or SAVED,
                 "files": {name: [len(data), checksum(data)] for name, data in files.items()},
                 "arrays": arrays,
             }

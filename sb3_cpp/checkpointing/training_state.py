@@ -7,7 +7,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_cpp.checkpointing import environment_state, random_state
 
-_PENDING = "_pending"  # attribute of a loaded model: what is restored when its learn() begins
+PENDING = "_pending"  # attribute of a loaded model: what is restored when its learn() begins
 
 
 def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
@@ -20,22 +20,24 @@ def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
     except environment_state.CannotBeSaved as error:
         reason = str(error)
     state = {
-        "random": random_state.capture(),
         "action_space": model.action_space,
         "environment": environment,
         "spec": spec,
         "last_obs": model._last_obs,
-        "log": _log(model),
-        "elapsed": time.time_ns() - model.start_time,
-        "first_timestep": model._num_timesteps_at_start,
+        **(vars(model).get(PENDING) or _of_learning(model)),
     }
     return state, reason
 
 
-def _log(model: BaseAlgorithm) -> dict[str, dict[str, Any]]:
-    """What is recorded for the next row of the log."""
-    logger = model._logger
-    return {name: dict(getattr(logger, name)) for name in ("name_to_value", "name_to_count", "name_to_excluded")}
+def _of_learning(model: BaseAlgorithm) -> dict[str, Any]:
+    """The generators, what is recorded for the next row of the log, and the clock."""
+    names = ("name_to_value", "name_to_count", "name_to_excluded")
+    return {
+        "random": random_state.capture(),
+        "log": {name: dict(getattr(model._logger, name)) for name in names} if hasattr(model, "_logger") else {},
+        "elapsed": time.time_ns() - model.start_time,
+        "first_timestep": model._num_timesteps_at_start,
+    }
 
 
 def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
@@ -47,18 +49,18 @@ def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     else:  # another game than the first one of the run
         model.env.seed((model.seed or 0) + model.num_timesteps)
     model.action_space = state["action_space"]
-    vars(model)[_PENDING] = {key: state[key] for key in ("random", "log", "elapsed", "first_timestep")}
+    vars(model)[PENDING] = {key: state[key] for key in ("random", "log", "elapsed", "first_timestep")}
 
 
 def waiting_generators(model: BaseAlgorithm) -> dict[str, Any] | None:
     """State of the generators of a resumed model whose ``learn()`` has not begun."""
-    return (vars(model).get(_PENDING) or {}).get("random")
+    return (vars(model).get(PENDING) or {}).get("random")
 
 
 def go_on(model: BaseAlgorithm) -> None:
     """When a resumed ``learn()`` has its logger: the values waiting for the next row, the time before, the generators (late,
     because making environments for evaluation, say, draws from them)."""
-    pending = vars(model).pop(_PENDING, None)
+    pending = vars(model).pop(PENDING, None)
     if pending is None:
         return
     random_state.restore(pending["random"])

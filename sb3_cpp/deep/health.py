@@ -18,9 +18,7 @@ class NonFiniteLoss(ValueError):
     """A loss or gradient is NaN or infinite; the weights are those before it."""
 
 
-def read(
-    loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]
-) -> tuple[dict[str, float], list[float], bool]:
+def read(loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]) -> tuple[dict[str, float], list[float], bool]:
     """Losses and gradient norm by name, the norm of each network, read from the device at once; and whether all are finite."""
     parts = {"loss": loss}
     if len(losses) > 1:

@@ -72,10 +72,3 @@ def load_checkpoint(algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEn
         model = resuming.load(algorithm, previous, env)
         discard(checkpoint)
         return model, previous
-
-
-def warn_if_reset(checkpoint: Path) -> None:
-    """Say that an environment's state could not be saved, so that the run goes on with a new episode."""
-    reason = manifest.read(checkpoint)["environment"]
-    if reason != "saved":
-        print(f"not exact: the environment starts a new episode, because {reason}", file=sys.stderr)

@@ -19,8 +19,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_cpp import ALGORITHMS
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
-from sb3_cpp.experiments.faults_comparison import differences
 from sb3_cpp.experiments.existing_run import is_finished
+from sb3_cpp.experiments.faults_comparison import differences
 from sb3_cpp.experiments.runner import train_run
 from sb3_cpp.experiments.suite import RunConfig, load_suite
 
@@ -45,7 +45,9 @@ class Task:
 
 _LEARNING: dict[str, Any] = {"train_freq": 4, "gradient_steps": 1, "batch_size": 32, "target_update_interval": 100}
 TASKS = {
-    "cartpole": Task("classic", "CartPole-v1", 3000, tuple(ALGORITHMS), {**_LEARNING, "learning_starts": 200, "buffer_size": 2000}),
+    "cartpole": Task(
+        "classic", "CartPole-v1", 3000, tuple(ALGORITHMS), {**_LEARNING, "learning_starts": 200, "buffer_size": 2000}
+    ),
     "minatar": Task(
         "minatar",
         "MinAtar/Breakout-v1",
@@ -120,7 +122,9 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
     for name in ("undisturbed", "killed"):
         if config.folder(root / name).exists():
             raise InvalidArgument(f"{config.folder(root / name)} exists; choose another -f")
-    undisturbed = processes.Process(daemon=True, target=_train, args=(config, str(root / "undisturbed"), processes.Value("q", 0, lock=False)))
+    undisturbed = processes.Process(
+        daemon=True, target=_train, args=(config, str(root / "undisturbed"), processes.Value("q", 0, lock=False))
+    )
     undisturbed.start()
     undisturbed.join()
     # A little before the end, so that the last kill finds the process alive
@@ -139,7 +143,11 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
         process.join()
         if target is not None:
             lost += max(step.value - _saved(folder), 0)
-    found = ["the killed run did not finish"] if not is_finished(folder) else differences(config.folder(root / "undisturbed"), folder)
+    found = (
+        ["the killed run did not finish"]
+        if not is_finished(folder)
+        else differences(config.folder(root / "undisturbed"), folder)
+    )
     return Result(task, algo, config.n_timesteps, done, resumes, lost, len(found), found[0] if found else "")
 
 

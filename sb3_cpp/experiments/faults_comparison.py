@@ -15,11 +15,20 @@ from sb3_cpp.experiments.checkpoint import MODEL, find_checkpoint
 
 # Columns that say what time it was, not what happened
 CLOCKS = {logs.MONITOR: ("t",), logs.PROGRESS: ("time/fps", "time/time_elapsed"), logs.ITERATIONS: ()}
-_COUNTERS = ("num_timesteps", "_n_updates", "_n_calls", "_episode_num", "exploration_rate", "iteration", "iteration_record", "caution")
+_COUNTERS = (
+    "num_timesteps",
+    "_n_updates",
+    "_n_calls",
+    "_episode_num",
+    "exploration_rate",
+    "iteration",
+    "iteration_record",
+    "caution",
+)
 
 
 def differences(one: Path, two: Path) -> list[str]:
-    """What differs between two finished runs: weights, optimiser, counters, replay buffer, generators, CSV rows, evaluations."""
+    """What differs between two finished runs: weights, optimiser, counters, buffer, generators, CSV rows, evaluations."""
     found = _model_differences(one / MODEL, two / MODEL)
     checkpoints = [find_checkpoint(run) for run in (one, two)]
     if None in checkpoints:

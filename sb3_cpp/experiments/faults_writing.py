@@ -1,4 +1,4 @@
-"""Killing processes in the middle of writing a checkpoint: there must always be a whole one, and never an older one than said."""
+"""Killing processes while they write a checkpoint: there is always a whole one, and never an older one than announced."""
 
 import os
 import random
@@ -40,7 +40,9 @@ def _write_for_ever(folder: str, announced: Any, writing: Any) -> None:
     th.set_num_threads(1)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if store.newest(Path(folder)) is None:
-        model = DeepCPP("MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=10, seed=0, policy_kwargs={"net_arch": [16]})
+        model = DeepCPP(
+            "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=10, seed=0, policy_kwargs={"net_arch": [16]}
+        )
     else:
         model = DeepCPP.resume(folder)
     checkpoints = CheckpointStore(folder)

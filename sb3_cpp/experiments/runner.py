@@ -35,7 +35,6 @@ from sb3_cpp.experiments.checkpoint import (
     locate_checkpoint,
     read_counters,
     save_model,
-    warn_if_reset,
 )
 from sb3_cpp.experiments.environments import is_atari, make_environment
 from sb3_cpp.experiments.existing_run import check_folder, is_finished, stored_hyperparameters
@@ -143,7 +142,6 @@ def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> tuple[BaseA
             model = load_model(algorithm, checkpoint, env)
         else:
             model, checkpoint = load_checkpoint(algorithm, checkpoint, env)
-            warn_if_reset(checkpoint)
     except DamagedCheckpoint:
         raise
     except (ValueError, KeyError, RuntimeError, AssertionError, zipfile.BadZipFile, EOFError) as error:

@@ -125,7 +125,12 @@ class Rollout:
             self.buffer = FrameReplayBuffer(size, FRAMES, ACTIONS, n_envs=2)
         else:
             self.buffer = ReplayBuffer(
-                size, BOX, ACTIONS, n_envs=2, optimize_memory_usage=kind == "optimized", handle_timeout_termination=kind == "box"
+                size,
+                BOX,
+                ACTIONS,
+                n_envs=2,
+                optimize_memory_usage=kind == "optimized",
+                handle_timeout_termination=kind == "box",
             )
         self.last = self._observe(None)
 
