@@ -30,19 +30,24 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def refuse_text_numbers(value: Any, place: str, seen: set[int] | None = None) -> None:
-    """Raise for text such as ``1e-3``, at any depth. What YAML repeats (or nests in itself) by reference is looked at once."""
-    seen = set() if seen is None else seen
+def refuse_text_numbers(
+    value: Any, place: str, above: tuple[int, ...] = (), seen: frozenset[int] | set[int] = frozenset()
+) -> None:
+    """Raise for text such as ``1e-3``, at any depth, and for what contains itself, which YAML can say."""
+    seen = seen if isinstance(seen, set) else set()  # what is repeated by reference is looked at once
     if isinstance(value, (Mapping, list)):
+        if id(value) in above:
+            raise InvalidArgument(f"{place} must not contain itself")
         if id(value) in seen:
             return
         seen.add(id(value))
+        above = (*above, id(value))
     if isinstance(value, Mapping):
         for key, entry in value.items():
-            refuse_text_numbers(entry, f"{place}: {key}", seen)
+            refuse_text_numbers(entry, f"{place}: {key}", above, seen)
     elif isinstance(value, list):
         for entry in value:
-            refuse_text_numbers(entry, place, seen)
+            refuse_text_numbers(entry, place, above, seen)
     elif isinstance(value, str) and "e" in value.lower():
         try:
             number = float(value)

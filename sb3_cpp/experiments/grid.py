@@ -12,6 +12,7 @@ from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.experiments.algorithms import suggestion
 from sb3_cpp.experiments.existing_run import check_folder, is_finished
 from sb3_cpp.experiments.grid_display import GridDisplay, final_table
+from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.pools import Cell, DaskPool, LocalPool, Pool
 from sb3_cpp.experiments.runner import FAILURE, make_model, make_run_environment
 from sb3_cpp.experiments.suite import RunConfig, Suite, load_suite, parse_overrides
@@ -82,6 +83,7 @@ def settle(cells: list[Cell], retry: bool) -> list[Cell]:
 def check_buildable(configs: list[RunConfig]) -> None:
     """Build every environment and model once, so that a mistake shows before anything is trained."""
     for config in {(config.algo, config.env): config for config in configs}.values():
+        check_values(config.hyperparameters)
         small = {key: 1 for key in ("buffer_size",) if key in config.hyperparameters}
         env = make_run_environment(config)
         try:

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import time
 import traceback
 import zipfile
@@ -113,7 +112,7 @@ def train_run(
     source = locate_checkpoint(start_from) if start_from is not None else None
     prolonged = source is not None and folder.resolve() in source.resolve().parents
     if source is not None and not prolonged:
-        print(FOREIGN.format(source), file=sys.stderr)
+        print(FOREIGN.format(source), flush=True)
         config = replace(config, start_from=str(source), hyperparameters=stored_hyperparameters(source))
     # A run may be prolonged when its checkpoint is named; everything else must be as it was
     check_folder(folder, config, ignore=("n_timesteps", "eval_freq", "save_freq", "start_from") if prolonged else ())

@@ -13,6 +13,7 @@ import numpy as np
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.experiments.checkpoint import MODEL
 from sb3_cpp.experiments.environments import check_environment
+from sb3_cpp.experiments.grid import check_buildable
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, StopRun, train_run
 from sb3_cpp.experiments.search_space import hyperparameters, sample, search_space
@@ -151,7 +152,8 @@ def tune(
     folder = Path(root) / "tune" / name
     seeds = tuple(range(seeds_per_trial))
     search = Search(chosen, algo, env, n_timesteps, seeds, overrides, folder)
-    chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))  # a mistake shows before the study is made
+    # A mistake shows before the study is made
+    check_buildable([chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))])
     settings = {
         "suite": chosen.name,
         "algo": algo,
