@@ -96,7 +96,7 @@ def capture(env: VecEnv) -> bytes:
         _Pickler(file, parts).dump({"names": _names(parts), "time": time.time(), "states": states})
     except Exception as error:  # whatever an environment's own objects raise
         reason = " ".join(str(error).split())
-        raise CannotBeSaved(f"{_names(parts)[-1]} cannot be pickled ({reason})") from None
+        raise CannotBeSaved(f"{type(parts[-1]).__name__} cannot be pickled ({reason})") from None
     return file.getvalue()
 
 

@@ -65,7 +65,7 @@ class Search:
         fixed = {
             "n_timesteps": self.n_timesteps,
             "eval_freq": max(self.n_timesteps // EVALUATIONS, 1),
-            "save_freq": 0,
+            "save_freq": max(self.n_timesteps // 4, 1),
             "keep_checkpoint": False,
         }
         overrides = merge(merge(self.overrides, values), fixed)
@@ -86,6 +86,9 @@ class Search:
     def objective(self, trial: optuna.Trial, dimensions: list[Any], pareto: bool) -> Any:
         """Train a trial's runs, one seed after the other; gives its value, or value and oscillation."""
         values = sample(dimensions, trial)
+        # A trial that was interrupted or whose worker died comes back with another number, and goes on where it was
+        name = trial.user_attrs.get("folder", f"trial_{trial.number}")
+        trial.set_user_attr("folder", name)
         scores: list[Score] = []
 
         def watch(means: list[float]) -> None:
@@ -96,7 +99,7 @@ class Search:
 
         try:
             for seed in self.seeds:
-                folder = self.folder / f"trial_{trial.number}" / f"seed_{seed}"
+                folder = self.folder / name / f"seed_{seed}"
                 scores.append(self.run(values, seed, folder, None if pareto else watch))
         except StopRun:
             raise optuna.TrialPruned("below the median of the others") from None
@@ -104,7 +107,7 @@ class Search:
             trial.set_user_attr("failure", str(error))
             raise optuna.TrialPruned(str(error)) from None
         except KeyboardInterrupt:
-            trial.study.enqueue_trial(trial.params)  # for whoever goes on with the study
+            trial.study.enqueue_trial(trial.params, user_attrs={"folder": name})  # for whoever goes on with the study
             raise
         value, falls = float(np.mean([s.value for s in scores])), float(np.mean([s.oscillation for s in scores]))
         trial.set_user_attr("return", value)
