@@ -15,6 +15,7 @@ import math
 import torch as th
 
 __all__ = [
+    "boltzmann",
     "entropy",
     "greedy_advantage",
     "greedy_value",
@@ -32,17 +33,22 @@ __all__ = [
 ]
 
 
-def _top(values: th.Tensor, dim: int = -1) -> th.Tensor:
+def _top(values: th.Tensor) -> th.Tensor:
     """Largest value over actions; a constant to the gradient, since it is subtracted and added again."""
-    return values.detach().amax(dim, keepdim=True)
+    return values.detach().amax(-1, keepdim=True)
 
 
-def log_boltzmann(values: th.Tensor, temperature: float, dim: int = -1) -> th.Tensor:
-    """Boltzmann policy, ``log softmax(values / temperature)``, over the actions in dimension ``dim``.
+def log_boltzmann(values: th.Tensor, temperature: float) -> th.Tensor:
+    """Boltzmann policy, ``log softmax(values / temperature)``.
 
     The maximum is subtracted before the division, so that a small temperature cannot overflow.
     """
-    return th.log_softmax((values - _top(values, dim)) / temperature, dim=dim)
+    return th.log_softmax((values - _top(values)) / temperature, dim=-1)
+
+
+def boltzmann(values: th.Tensor, temperature: float, dim: int = -1) -> th.Tensor:
+    """The probabilities of :func:`log_boltzmann`, with the actions in any dimension: for many policies at once."""
+    return th.softmax(values / temperature, dim=dim)
 
 
 def log_greedy(q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float) -> th.Tensor:

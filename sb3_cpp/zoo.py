@@ -72,12 +72,16 @@ def _sampler(sample_dqn: Sampler, suggest: Callable[["optuna.Trial"], dict[str, 
 
 def main() -> None:
     """rl_zoo3's own command line (train, enjoy, …) with our algorithms."""
-    register()
-    from rl_zoo3.cli import main as zoo
-
     if len(sys.argv) < 2 or sys.argv[1] not in ("train", "enjoy"):
         print("usage: python -m sb3_cpp.zoo {train,enjoy} … (the arguments of rl_zoo3)", file=sys.stderr)
         sys.exit(2)
+    try:
+        register()
+    except ImportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    from rl_zoo3.cli import main as zoo
+
     zoo()
 
 

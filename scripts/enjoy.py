@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--video", metavar="FILE", help="record to .mp4 or .gif")
     parser.add_argument("--no-render", action="store_true", help="no window")
     parser.add_argument("--show-policy", action="store_true", help="action probabilities and zeta, printed or in the video")
+    parser.add_argument("--load-best", action="store_true", help="the model of the best evaluation instead of the last one")
     parser.add_argument("--play-seed", type=int, default=0, help="of the episodes")
     args = parser.parse_args()
 
@@ -36,6 +37,7 @@ def main() -> int:
         render=not args.no_render,
         show_policy=args.show_policy,
         play_seed=args.play_seed,
+        load_best=args.load_best,
     )
 
 

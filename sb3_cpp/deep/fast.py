@@ -1,5 +1,7 @@
 """The same arithmetic, faster: what may be rearranged without changing results beyond float rounding."""
 
+from itertools import pairwise
+
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
@@ -96,12 +98,18 @@ class Preprocessor:
 
 
 def speed_up(policy: BasePolicy) -> None:
-    """Lay out image networks channels-last and let Adam update all weights in one fused kernel.
+    """Lay out image networks channels-last, let ReLU overwrite the layer before it, and Adam update all weights in one kernel.
 
+    A layer before a ReLU needs its input and its weights for its gradient, not its output, so overwriting that spares memory.
     Small boards that are not images (MinAtar) stay as they are: their convolutions are too small to repay the reordering.
     """
     if is_image_space(policy.observation_space) and any(isinstance(module, nn.Conv2d) for module in policy.modules()):
         policy.to(memory_format=th.channels_last)  # type: ignore[call-overload]
+    for sequence in policy.modules():
+        if type(sequence) is nn.Sequential:
+            for before, layer in pairwise(sequence):
+                if type(layer) is nn.ReLU and type(before) in (nn.Linear, nn.Conv2d):
+                    layer.inplace = True
     if type(policy.optimizer) is th.optim.Adam:
         for group in policy.optimizer.param_groups:
             if group["fused"] is None and not group["foreach"] and not group["capturable"] and not group["differentiable"]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from sb3_cpp import DeepCPP
+from sb3_cpp.experiments.enjoy import load_run
 from sb3_cpp.experiments.environments import make_environment
 from sb3_cpp.experiments.plots import plot_run
 from sb3_cpp.experiments.runner import train_run
@@ -23,12 +23,11 @@ def demo(seed: int = 0, root: str | Path = "runs", n_eval_episodes: int = 20) ->
         return outcome.exit_code
     if outcome.state == "kept":
         print(f"trained before; remove {outcome.folder} to train again")
-    model = DeepCPP.load(outcome.folder / "model.zip", buffer_size=1)
-    env = make_environment(config.env, 1, seed=10_000 + seed, training=False)
-    mean, spread = evaluate_policy(model, env, n_eval_episodes)
-    env.close()
-    print(
-        f"evaluation: mean return {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is the best possible)"
-    )
+    for name, best in (("last model", False), ("best model", True)):
+        _, model = load_run(outcome.folder, best)
+        env = make_environment(config.env, 1, seed=10_000 + seed, training=False)
+        mean, spread = evaluate_policy(model, env, n_eval_episodes)
+        env.close()
+        print(f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is perfect)")
     print(f"picture: {plot_run(outcome.folder, title='DeepCPP on CartPole-v1')}")
     return 0

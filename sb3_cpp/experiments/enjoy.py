@@ -20,6 +20,7 @@ from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.experiments.algorithms import get_algorithm
 from sb3_cpp.experiments.checkpoint import MODEL, find_checkpoint
 from sb3_cpp.experiments.environments import check_environment
+from sb3_cpp.experiments.logs import BEST_MODEL
 from sb3_cpp.experiments.run_folder import CONFIG_FILE
 from sb3_cpp.experiments.runner import make_run_environment
 from sb3_cpp.experiments.suite import RunConfig, suite_of
@@ -40,6 +41,7 @@ def enjoy(
     render: bool = True,
     show_policy: bool = False,
     play_seed: int = 0,
+    load_best: bool = False,
 ) -> int:
     """Play a trained run and print its returns; returns the exit code of the script."""
     check_number("--episodes", episodes, 1)
@@ -47,7 +49,7 @@ def enjoy(
     folder = Path(run) if run is not None else _usual_folder(algo, env, seed, suite, root)
     if run is not None:
         print(FOREIGN.format(folder), flush=True)
-    config, model = load_run(folder)
+    config, model = load_run(folder, load_best)
     mode = "rgb_array" if path is not None else _window(render)
     if mode != "human":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without looking for a screen
@@ -71,10 +73,15 @@ def _usual_folder(algo: str, env: str, seed: int, suite: str | None, root: str) 
     return RunConfig(name, algo, env, seed, 1, algo).folder(root)
 
 
-def load_run(folder: Path) -> tuple[RunConfig, BaseAlgorithm]:
-    """The config and the model of a run, without its replay buffer; of an unfinished run the last checkpoint."""
+def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm]:
+    """The config and the model of a run, without its replay buffer; of an unfinished run the last checkpoint.
+
+    :param best: the model of the best evaluation instead of the last one
+    """
     checkpoint = find_checkpoint(folder)
     path = folder / MODEL if (folder / MODEL).is_file() else (checkpoint / MODEL if checkpoint else None)
+    if best:
+        path = folder / BEST_MODEL if (folder / BEST_MODEL).is_file() else None
     if path is None or not (folder / CONFIG_FILE).is_file():
         raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
     try:

@@ -14,7 +14,10 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_keys
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_cpp.experiments.checkpoint import save_model
+
 MONITOR, PROGRESS, ITERATIONS, EVALUATIONS = "monitor.csv", "progress.csv", "iterations.csv", "evaluations.npz"
+BEST_MODEL = "best_model.zip"
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
 
 
@@ -118,6 +121,8 @@ class MonitorCallback(BaseCallback):
 class EvaluationCallback(BaseCallback):
     """Deterministic evaluations in SB3's evaluations.npz, every ``every`` steps and at the end of the run.
 
+    The model of the best evaluation (the latest of equal ones) is kept in best_model.zip beside it.
+
     Each evaluation seeds its environments by the run's seed and its own number, so it depends on the weights alone and not on
     the evaluations before it.
 
@@ -170,6 +175,8 @@ class EvaluationCallback(BaseCallback):
         self.lengths.append([int(n) for n in lengths])  # type: ignore[union-attr]
         arrays = {"timesteps": self.timesteps, "results": self.results, "ep_lengths": self.lengths}
         _save_evaluations(self.path, {key: np.asarray(value) for key, value in arrays.items()})
+        if self.means[-1] >= max(self.means):
+            save_model(self.model, self.path.with_name(BEST_MODEL))
         self.logger.record("eval/mean_reward", self.means[-1])
         if self.on_evaluation is not None:
             self.on_evaluation(self.means)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sb3_cpp.experiments.didactic_plots import STYLES
-from sb3_cpp.linear.pendulum import ENV_ID
+from sb3_cpp.linear.pendulum import ENV_ID, PendulumSwingUp
 from sb3_cpp.linear.policy import LinearPolicy
 
 _EVERY = 5  # steps between the lines of a surface: 500 lines would be a black patch
 _FRAMES, _STRIP_STEPS = 10, 90  # the swing-up takes about 80 steps; after it the picture stands still
-_GIF_STEPS = 150
+_GIF_STEPS = 100
 
 
 def save_surfaces(surfaces: Mapping[str, NDArray[np.float64]], path: Path) -> None:
@@ -56,8 +56,7 @@ def save_swing_up(policy: LinearPolicy, folder: Path) -> None:
     frames = swing_up_frames(policy, _GIF_STEPS)
     chosen = np.linspace(0, _STRIP_STEPS - 1, _FRAMES).round().astype(int)
     Image.fromarray(np.concatenate([frames[i] for i in chosen], axis=1)).save(folder / "swing_up.png", optimize=True)
-    pictures = [Image.fromarray(frame).quantize(64) for frame in frames]
-    milliseconds = 1000 // int(gym.spec(ENV_ID).make().metadata["render_fps"])
-    pictures[0].save(
-        folder / "swing_up.gif", save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0, optimize=True
-    )
+    palette = Image.fromarray(np.concatenate([frames[i] for i in chosen])).quantize(32)
+    pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    milliseconds = 1000 // PendulumSwingUp.metadata["render_fps"]
+    pictures[0].save(folder / "swing_up.gif", save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0)

@@ -40,6 +40,8 @@ def train(
     config = (load_suite(suite) if suite else suite_of(env)).run_config(algo, env, seed, overrides)
     writers = _writers(config, tensorboard, track)
     print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
+    if start_from is not None:
+        print(f"from {start_from}, with the hyperparameters it was saved with", flush=True)
     show = "bar" if progress else "lines"
     try:
         outcome = train_run(config, root, start_from=start_from, show=show, writers=writers, n_threads=n_threads)

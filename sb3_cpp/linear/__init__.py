@@ -2,7 +2,8 @@
 
 from sb3_cpp.linear.algorithms import Iteration, LinearLearner, Settings, Update, iterate
 from sb3_cpp.linear.batch import BatchEnv, GymBatch
-from sb3_cpp.linear.features import LinearQ, OneHot, RadialBasis
+from sb3_cpp.linear.features import OneHot, RadialBasis
+from sb3_cpp.linear.linear_q import LinearQ
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, PendulumSwingUp, Physics
 from sb3_cpp.linear.policy import LinearPolicy, load_policy, save_weights
 from sb3_cpp.linear.ridge import SingularEquations, solve_ridge

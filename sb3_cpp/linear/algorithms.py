@@ -17,7 +17,7 @@ import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.linear.batch import BatchEnv
-from sb3_cpp.linear.features import LinearQ
+from sb3_cpp.linear.linear_q import LinearQ
 from sb3_cpp.linear.mixture import Mixture
 from sb3_cpp.linear.ridge import solve_ridge
 from sb3_cpp.linear.rollout import Buffer, Rollout, collect

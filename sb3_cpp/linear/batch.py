@@ -55,7 +55,7 @@ class GymBatch:
 
     @staticmethod
     def _make(make: str | Callable[[], gym.Env]) -> gym.Env:
-        return gym.make(make) if isinstance(make, str) else make()
+        return gym.make(make, disable_env_checker=True) if isinstance(make, str) else make()
 
     def reset(self, seed: int | None = None) -> th.Tensor:
         """Start every trial anew; with a seed, trial i is seeded with a number drawn from it."""

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 SIZE = 240  # pixels
-_OVERSAMPLING = 3  # drawn larger and scaled down, for smooth edges
+_OVERSAMPLING = 2  # drawn larger and scaled down, for smooth edges
 
 _PAPER, _GREY, _ROD, _BOB, _TORQUE = (255, 255, 255), (214, 219, 224), (58, 76, 99), (201, 84, 58), (226, 150, 40)
 

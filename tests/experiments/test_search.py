@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from small_runs import FLAGS
+
+from tests.experiments.small_runs import FLAGS
 
 optuna = pytest.importorskip("optuna", reason="needs the extra tune")
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import ROOT, Script
+
+from tests.scripts.processes import ROOT, Script
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from processes import SMALL, Script
+
+from tests.scripts.processes import SMALL, Script
 
 GRID = ["classic", "--algos", "cpp", "dqn", "--envs", "CartPole-v1"]
 

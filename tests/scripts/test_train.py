@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import SMALL, Script
+
+from tests.scripts.processes import SMALL, Script
 
 RUN = ["--algo", "cpp", "--env", "CartPole-v1", "--seed", "1"]
 

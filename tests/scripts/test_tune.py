@@ -4,7 +4,8 @@ import signal
 import time
 
 import pytest
-from processes import SMALL, Script
+
+from tests.scripts.processes import SMALL, Script
 
 optuna = pytest.importorskip("optuna", reason="needs the extra tune")
 
