@@ -7,6 +7,7 @@ from gymnasium import spaces
 from stable_baselines3.common.envs import FakeImageEnv, SimpleMultiObsEnv
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch import nn
 
 from sb3_cpp import RegularizedDQN
 
@@ -125,14 +126,17 @@ def test_a_users_predict_is_asked_for_actions(algorithm):
     assert (model.replay_buffer.actions[:30] == 1).all()
 
 
-def test_gradients_are_clipped_only_where_they_are_too_long(algorithm):
-    loose, tight = (algorithm.make(max_grad_norm=norm, learning_starts=0).learn(8) for norm in (1e9, 1e-3))
-    for model, bound in ((loose, 1e9), (tight, 1e-3)):
+def test_gradients_are_clipped_as_torch_clips_them(algorithm):
+    bound = 1e-3
+    loose, tight = (algorithm.make(max_grad_norm=norm, learning_starts=1000).learn(40) for norm in (1e9, bound))
+    for model in (loose, tight):
+        model.set_random_seed(0)
         model.train(1, 32)
-        for parameters in model._online_parameters:
-            norm = th.nn.utils.get_total_norm([p.grad for p in parameters]).item()
-            assert norm <= bound * 1.001
-            assert (norm > 1e-3 * 1.001) == (bound > 1.0)
+    longest = 0.0
+    for free, clipped in zip(loose._online_parameters, tight._online_parameters):
+        longest = max(longest, nn.utils.clip_grad_norm_(free, bound).item())
+        assert all(th.equal(p.grad, q.grad) for p, q in zip(free, clipped))
+    assert longest > bound
 
 
 def test_boards_that_are_no_images_keep_their_layout():
