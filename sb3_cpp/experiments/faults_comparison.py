@@ -30,6 +30,9 @@ _COUNTERS = (
 def differences(one: Path, two: Path) -> list[str]:
     """What differs between two finished runs: weights, optimiser, counters, buffer, generators, CSV rows, evaluations."""
     found = _model_differences(one / MODEL, two / MODEL)
+    best = [load_from_zip_file(run / logs.BEST_MODEL)[1] if (run / logs.BEST_MODEL).is_file() else None for run in (one, two)]
+    if not same(*best):
+        found.append(f"{logs.BEST_MODEL} has other weights")
     checkpoints = [find_checkpoint(run) for run in (one, two)]
     if None in checkpoints:
         found.append("a run has no checkpoint")

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
-from test_runner import At, small_config, terminate
 
 from sb3_cpp.checkpointing import store
 from sb3_cpp.experiments.checkpoint import find_checkpoint
 from sb3_cpp.experiments.faults import run_case
 from sb3_cpp.experiments.faults_comparison import differences, same
 from sb3_cpp.experiments.runner import train_run
+from tests.experiments.small_runs import small_config
+from tests.experiments.test_runner import At, terminate
 
 
 class Killed(Exception):

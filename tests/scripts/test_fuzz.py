@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from malformed import commands
-from processes import ROOT, Script
 
 from sb3_cpp.experiments import runner
+from tests.scripts.malformed import commands
+from tests.scripts.processes import ROOT, Script
 
 
 class Accepted(Exception):
