@@ -168,7 +168,7 @@ class EvaluationCallback(BaseCallback):
             self.evaluate()
 
     def evaluate(self) -> None:
-        self.env.seed(1_000_003 * (self.seed + 1) + len(self.timesteps))
+        self.env.seed((1_000_003 * (self.seed + 1) + len(self.timesteps)) % 2**32)  # MinAtar takes no larger ones
         returns, lengths = evaluate_policy(self.model, self.env, self.episodes, return_episode_rewards=True)
         self.timesteps.append(self.num_timesteps)
         self.results.append([float(r) for r in returns])  # type: ignore[union-attr]
