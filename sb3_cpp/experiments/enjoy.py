@@ -69,7 +69,7 @@ def enjoy(
 
 def _usual_folder(algo: str, env: str, seed: int, suite: str | None, root: str) -> Path:
     check_environment(env)
-    name = Path(suite).stem if suite else suite_of(env).name
+    name = Path(suite).stem if suite is not None else suite_of(env).name
     return RunConfig(name, algo, env, seed, 1, algo).folder(root)
 
 

@@ -33,7 +33,7 @@ def benchmark(
     root: str = "runs",
 ) -> int:
     """Train all cells of a grid that are not finished; returns the exit code of the script."""
-    overrides = parse_overrides(list(params)) | ({} if n_timesteps is None else {"n_timesteps": n_timesteps})
+    overrides = parse_overrides(list(params), {"n_timesteps": n_timesteps})
     check_number("--seeds", seeds, 1)
     check_number("--jobs", jobs, 1)
     cells = plan(load_suite(suite), algos, envs, range(first_seed, first_seed + seeds), overrides, root)
@@ -62,6 +62,8 @@ def plan(
             for seed in seeds:
                 config = suite.run_config(algo, env, seed, overrides)
                 cells.append(Cell(config, config.folder(root)))
+    if not cells:
+        raise InvalidArgument(f"suite {suite.name} has no {'algos' if suite.envs else 'envs'}, so there is nothing to train")
     return cells
 
 

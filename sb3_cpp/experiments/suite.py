@@ -226,8 +226,11 @@ def suite_of(env: str) -> Suite:
     return Suite("custom", {}, {}, {}, {})
 
 
-def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """``-params key:value …``, the values read as YAML, never evaluated; ``policy_kwargs.net_arch:[64]`` reaches inside."""
+def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``-params key:value …``, the values read as YAML, never evaluated; ``policy_kwargs.net_arch:[64]`` reaches inside.
+
+    :param flags: settings that have a flag of their own, None where it was not given
+    """
     overrides: dict[str, Any] = {}
     for pair in pairs:
         key, colon, text = pair.partition(":")
@@ -243,4 +246,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
         for part in reversed(key.split(".")):
             value = {part: value}
         overrides = merge(overrides, value)
-    return overrides
+    for key, value in (flags or {}).items():
+        if value is not None and key in overrides:
+            raise InvalidArgument(f"{key} must be given once, by its flag or in -params")
+    return merge(overrides, {key: value for key, value in (flags or {}).items() if value is not None})

@@ -148,9 +148,12 @@ def tune(
     check_choice("--pruner", pruner, ("median", "none"))
     check_environment(env)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    chosen = load_suite(suite) if suite else suite_of(env)
+    chosen = load_suite(suite) if suite is not None else suite_of(env)
     dimensions = search_space(chosen, algo)
     overrides = parse_overrides(list(params))
+    for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
+        if key in overrides:
+            raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
     name = study or f"{algo}_{env.replace('/', '-')}"
     folder = Path(root) / "tune" / name
     seeds = tuple(range(seeds_per_trial))

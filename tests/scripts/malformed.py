@@ -92,7 +92,7 @@ YAMLS = [
     "envs: {CartPole-v1: {suite: 5}}",
     "envs: {CartPole-v1: {suite: [classic]}}",
     "envs: {CartPole-v1: {learning_rate: 1e-3}}",
-    "envs: {CartPole-v1: {n_timesteps: ten}}",
+    "envs: {CartPole-v1: {eval_freq: ten}}",
     "shared: {1: 2}",
     "shared: {null: 2}",
     "shared: {[1]: 2}",
