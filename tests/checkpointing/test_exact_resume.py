@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,16 @@ SMALL: dict[str, Any] = {
     "seed": 1,
     "policy_kwargs": {"net_arch": [16]},
 }
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers() -> Iterator[None]:
+    """Learning that ends with an error leaves its signal handlers behind, which yield when they are called."""
+    former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in former.items():
+        signal.signal(number, handler)
 
 
 class Killed(Exception):
@@ -208,12 +218,11 @@ def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path) -> None:
                 os.kill(os.getpid(), signal.SIGINT)
             return True
 
-    former = signal.getsignal(signal.SIGINT)
     wanted = end_state(DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(500))
     model = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
     with pytest.raises(KeyboardInterrupt):
         model.learn(500, callback=[CheckpointCallback(tmp_path, 0), Interrupt()])
-    assert signal.getsignal(signal.SIGINT) == former
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     model = DeepCPP.resume(tmp_path)
     assert model.num_timesteps == 208  # the end of its rollout of four steps
     assert same(end_state(model.learn()), wanted)
@@ -240,6 +249,16 @@ def test_an_environment_that_cannot_be_saved_is_reset_and_named(tmp_path: Path, 
     assert "not exact: the environment starts a new episode, because Opaque cannot be pickled" in capsys.readouterr().err
     assert resumed._last_obs is None
     resumed.learn(20, reset_num_timesteps=False)
+
+
+def test_native_games_are_reset_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("ale_py")
+    make_env = lambda: make_environment("PongNoFrameskip-v4", 2, seed=3)  # noqa: E731
+    changes = {**SMALL, "replay_buffer_class": FrameReplayBuffer, "train_freq": 10, "batch_size": 4}
+    DeepCPP("CnnPolicy", make_env(), **changes).learn(80, callback=CheckpointCallback(tmp_path, 40))
+    model = DeepCPP.resume(tmp_path, make_env())
+    assert "because AtariVecEnv keeps its games outside of Python's reach" in capsys.readouterr().err
+    assert model.learn().num_timesteps == 80
 
 
 def test_another_environment_or_algorithm_is_refused(tmp_path: Path) -> None:
