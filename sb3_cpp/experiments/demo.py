@@ -12,7 +12,7 @@ from sb3_cpp.experiments.suite import load_suite
 from sb3_cpp.experiments.threads import one_torch_thread
 
 
-def demo(seed: int = 0, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
+def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
     """Train DeepCPP with the settings of configs/classic.yml, evaluate it on fresh episodes and draw its picture."""
     config = load_suite("classic").run_config("cpp", "CartPole-v1", seed)
     print(f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}", flush=True)

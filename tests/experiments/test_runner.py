@@ -55,6 +55,7 @@ def test_a_run_leaves_the_folder_of_the_architecture(tmp_path: Path, algo: str) 
         "progress.csv",
         "evaluations.npz",
         "model.zip",
+        "best_model.zip",
         "checkpoint",
         "status.json",
         "run.log",
