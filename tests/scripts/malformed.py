@@ -175,5 +175,7 @@ def commands(folder: Path) -> Iterator[list[str]]:
     for flag in ("--kills", "--seed", "-n", "--write-kills"):
         yield from (["faults", flag, value] for value in [*NOT_WHOLE[:6], "-1"])
     yield from (["faults", flag, "nonsense"] for flag in ("--tasks", "--algos"))
+    for flag in ("--steps", "--save-freq", "--frames", "--new-frames"):
+        yield from (["checkpoint_costs", flag, value] for value in [*NOT_WHOLE[:6], "-1"])
     yield from (["stress", flag, value] for flag in ("-n", "--seed") for value in [*NOT_WHOLE[:6], "-1"])
     yield from (["stress", flag, "nonsense"] for flag in ("--worlds", "--algos", "--out"))
