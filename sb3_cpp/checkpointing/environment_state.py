@@ -51,8 +51,15 @@ def specification(env: VecEnv) -> EnvSpec | None:
     return (single.env if isinstance(single, Monitor) else single).spec
 
 
-def _names(parts: list[Any]) -> list[str]:
-    return [type(part).__qualname__ for part in parts]
+def _names(parts: list[Any]) -> list[list[str]]:
+    """Of each layer, its class and the classes that is derived from."""
+    return [[cls.__qualname__ for cls in type(part).__mro__] for part in parts]
+
+
+def _fit(saved: list[list[str]], here: list[list[str]]) -> bool:
+    """Whether layer by layer one class is the other or derived from it: packages that replace a wrapper of gymnasium by
+    their own (rl_zoo3 does so with TimeLimit) are imported here and not there."""
+    return len(saved) == len(here) and all(one[0] in two or two[0] in one for one, two in zip(saved, here))
 
 
 def _has_emulator(layer: Any) -> bool:
@@ -107,10 +114,9 @@ def restore(env: VecEnv, saved: bytes) -> None:
         content = _Unpickler(io.BytesIO(saved), parts).load()
     except IndexError:
         raise InvalidArgument("env must be built as in the run that was saved; it has fewer layers") from None
-    if content["names"] != _names(parts):
-        raise InvalidArgument(
-            f"env must be built as in the run that was saved, {' > '.join(content['names'])}, got {' > '.join(_names(parts))}"
-        )
+    if not _fit(content["names"], _names(parts)):
+        saved_as, given = (" > ".join(names[0] for names in layer) for layer in (content["names"], _names(parts)))
+        raise InvalidArgument(f"env must be built as in the run that was saved, {saved_as}, got {given}")
     for part, state in zip(parts, content["states"]):
         if _has_emulator(part):
             getattr(part, _EMULATOR).restoreSystemState(state.pop(_EMULATOR))

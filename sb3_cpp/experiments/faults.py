@@ -106,11 +106,11 @@ def _train(config: RunConfig, root: str, step: Any) -> None:
 
 
 def context() -> Any:
-    """Processes that begin with everything imported."""
+    """Processes that begin with everything imported (of the games, those that are installed)."""
     if sys.platform == "win32":
         raise InvalidArgument("the fault study needs SIGKILL, which Windows does not have")
     made: Any = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["sb3_cpp.experiments.faults", "torch._dynamo"])
+    made.set_forkserver_preload(["sb3_cpp.experiments.faults", "torch._dynamo", "minatar.gym", "ale_py", "cv2"])
     return made
 
 

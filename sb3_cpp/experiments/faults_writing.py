@@ -11,7 +11,8 @@ from typing import Any
 import torch as th
 
 from sb3_cpp import DeepCPP
-from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, store
+from sb3_cpp.checkpointing import CheckpointStore, store
+from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.faults import context
 
 
@@ -24,6 +25,7 @@ class WritingOutcome:
     unfinished: int
     unloadable: int
     older: int
+    first_reason: str = ""
 
     @property
     def held(self) -> bool:
@@ -31,8 +33,8 @@ class WritingOutcome:
 
     def __str__(self) -> str:
         return (
-            f"{self.kills} kills while a checkpoint was written ({self.unfinished} left an unfinished one): "
-            f"{self.unloadable} without a loadable checkpoint, {self.older} with an older one than announced"
+            f"{self.kills} kills while a checkpoint was written ({self.unfinished} left an unfinished one): {self.unloadable} "
+            f"without a loadable checkpoint{self.first_reason}, {self.older} with an older one than announced"
         )
 
 
@@ -57,7 +59,8 @@ def _write_for_ever(folder: str, announced: Any, writing: Any) -> None:
 def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
     """Start a process that writes checkpoints without end, kill it while it writes, look at what is there; again and again."""
     processes, moments = context(), random.Random(seed)
-    done = unfinished = unloadable = older = 0
+    done = unfinished = older = 0
+    reasons: list[str] = []
     duration = 0.05
     while done < kills:
         announced, writing = processes.Value("q", 0, lock=False), processes.Value("q", 0, lock=False)
@@ -82,13 +85,12 @@ def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
         unfinished += any(folder.rglob("*.part"))
         newest = store.newest(folder)
         try:
-            assert newest is not None
-            store.verify(newest)
-            DeepCPP.resume(newest)
-        except (AssertionError, DamagedCheckpoint):
-            unloadable += 1
+            store.verify(store.locate(folder))
+            DeepCPP.resume(folder)
+        except InvalidArgument as error:  # damaged, or none at all
+            reasons.append(str(error))
         older += newest is None or int(newest.name) < announced.value
-    return WritingOutcome(done, unfinished, unloadable, older)
+    return WritingOutcome(done, unfinished, len(reasons), older, f" ({reasons[0]})" if reasons else "")
 
 
 def _wait_for(process: Any, announced: Any, value: int) -> None:

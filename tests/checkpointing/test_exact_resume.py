@@ -261,6 +261,20 @@ def test_native_games_are_reset_and_named(tmp_path: Path, capsys: pytest.Capture
     assert model.learn().num_timesteps == 80
 
 
+def test_a_wrapper_that_a_package_has_replaced_by_its_own_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rl_zoo3 does when it is imported."""
+    before = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
+    wanted = end_state(before.learn(60, callback=CheckpointCallback(tmp_path, 40)))
+
+    class Patched(gym.wrappers.TimeLimit):
+        pass
+
+    monkeypatch.setattr("gymnasium.envs.registration.gym.wrappers.TimeLimit", Patched)
+    after = DeepCPP.resume(tmp_path)
+    assert after.get_env().envs[0].env.__class__ is Patched
+    assert same(end_state(after.learn()), wanted)
+
+
 def test_another_environment_or_algorithm_is_refused(tmp_path: Path) -> None:
     DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(60, callback=CheckpointCallback(tmp_path, 40))
     with pytest.raises(InvalidArgument, match="env must be built as in the run that was saved"):

@@ -198,4 +198,4 @@ def test_kills_while_writing_leave_a_checkpoint_not_older_than_announced(tmp_pat
 
     outcome = kill_writers(tmp_path, 10, seed=0)
     assert outcome.kills == 10
-    assert outcome.held
+    assert outcome.held, outcome
