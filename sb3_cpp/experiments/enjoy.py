@@ -2,7 +2,11 @@
 
 import os
 import sys
+<<<<<<< HEAD
 import zipfile
+=======
+from dataclasses import replace
+>>>>>>> main
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +57,7 @@ def enjoy(
     mode = "rgb_array" if path is not None else _window(render)
     if mode != "human":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without looking for a screen
-    venv = make_run_environment(config, training=False, **({"render_mode": mode} if mode else {}))
+    venv = make_run_environment(replace(config, eval_envs=1), training=False, **({"render_mode": mode} if mode else {}))
     venv.seed(play_seed)
     try:
         frames, returns = _play(model, venv, episodes, not stochastic, path is not None, show_policy)

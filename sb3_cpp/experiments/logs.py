@@ -126,7 +126,7 @@ class EvaluationCallback(BaseCallback):
     Each evaluation seeds its environments by the run's seed and its own number, so it depends on the weights alone and not on
     the evaluations before it.
 
-    :param env: one environment, of its own
+    :param env: environments of its own
     :param path: the file
     :param total: steps of the whole run
     :param on_evaluation: called after each evaluation with the mean returns of all so far
@@ -168,7 +168,8 @@ class EvaluationCallback(BaseCallback):
             self.evaluate()
 
     def evaluate(self) -> None:
-        self.env.seed((1_000_003 * (self.seed + 1) + len(self.timesteps)) % 2**32)  # MinAtar takes no larger ones
+        seed = 1_000_003 * (self.seed + 1) + len(self.timesteps) * self.env.num_envs
+        self.env.seed(seed % (2**32 - self.env.num_envs))  # MinAtar takes no larger ones
         returns, lengths = evaluate_policy(self.model, self.env, self.episodes, return_episode_rewards=True)
         self.timesteps.append(self.num_timesteps)
         self.results.append([float(r) for r in returns])  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
 """What the pendulum study found: files as soon as they are known, tables and figures at the end."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,15 +11,15 @@ import torch as th
 from rich.console import Console
 from rich.progress import Progress
 
+from sb3_cpp.checks import check_whole_number
 from sb3_cpp.experiments.didactic_plots import STYLES, new_figure, plot_zeta, save_comparison, save_figure
+from sb3_cpp.experiments.pendulum_parts import STOPPED, Learned, learners
 from sb3_cpp.experiments.pendulum_pictures import save_surfaces, save_swing_up
-from sb3_cpp.experiments.pendulum_study import PendulumSettings, Record, drive, is_upright, learn
+from sb3_cpp.experiments.pendulum_study import PendulumSettings, Record
 from sb3_cpp.experiments.run_folder import open_run_folder
 from sb3_cpp.experiments.tables import print_table
 from sb3_cpp.experiments.threads import one_torch_thread
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
-from sb3_cpp.linear.ridge import SingularEquations
-from sb3_cpp.linear.rollout import BadObservation
 from sb3_cpp.metrics import oscillation, welch_p_value
 
 Records = Mapping[str, Record]
@@ -33,11 +33,13 @@ SURFACES = ("cpp", "espi", "espi_printed")
 PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
 
 
-def curve_table(record: Record) -> pd.DataFrame:
+def curve_table(record: Record, first_trial: int = 0) -> pd.DataFrame:
     """One row per trial and iteration K."""
-    returns = record.curves("returns")
-    index = pd.MultiIndex.from_product([range(returns.shape[0]), range(1, returns.shape[1] + 1)], names=["trial", "K"])
-    columns = {"return": returns.ravel()}
+    trials, iterations = record.curves("returns").shape
+    index = pd.MultiIndex.from_product(
+        [range(first_trial, first_trial + trials), range(1, iterations + 1)], names=["trial", "K"]
+    )
+    columns = {"return": record.curves("returns").ravel()}
     columns |= {name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")}
     frame = pd.DataFrame(columns, index=index).reset_index()
     frame.insert(0, "algo", record.algo)
@@ -55,7 +57,7 @@ def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
             "oscillation_l2": norms.l2,
             "last_return": record.curves("returns")[:, -LAST:].mean(axis=1),
             "solved": record.curves("upright")[:, -LAST:].mean(axis=1),
-            "solved_greedy": is_upright(drive(settings, record.preferences)).numpy(),
+            "solved_greedy": record.solved_greedily,
         }
     )
 
@@ -119,34 +121,71 @@ def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFr
         save_swing_up(LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef), folder)
 
 
-def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = False) -> int:
-    """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk."""
+def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = False, jobs: int | None = None) -> int:
+    """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk.
+
+    :param jobs: processes at once, each with a part of the trials of an algorithm (default: one per processor); the numbers
+        do not depend on it
+    """
+    if jobs is not None:
+        check_whole_number("jobs", jobs, 1)
     folder = open_run_folder(out, asdict(settings), force)
-    records: dict[str, Record] = {}
-    tables = []
-    with one_torch_thread(), Progress(console=Console(stderr=True), transient=True) as bar:
-        for algo in settings.algos:
-            task = bar.add_task(STYLES[algo].label, total=settings.iterations)
-            record = Record(algo)
-            try:
-                for K in learn(settings, algo, record):
-                    bar.update(task, completed=K)
-            except (BadObservation, SingularEquations) as error:
-                print(f"error: {algo}, iteration {len(record.zeta) + 1}: {error}; kept: {folder}", file=sys.stderr)
-                return 1
-            finally:
-                if record.zeta:
-                    curve_table(record).to_csv(folder / f"curves_{algo}.csv", index=False)
-            temperature = settings.ent_coef + settings.kl_coef
-            save_weights(folder / f"weights_{algo}.npz", settings.basis(), record.preferences, temperature)
-            tables.append(trial_table(settings, record))
-            records[algo] = record
-    trials = pd.concat(tables, ignore_index=True)
+    records = _learn_all(settings, folder, jobs)
+    if records is None:
+        return 1
+    trials = pd.concat([trial_table(settings, record) for record in records.values()], ignore_index=True)
     trials.to_csv(folder / "trials.csv", index=False)
     summary = summary_table(trials, records)
     summary.to_csv(folder / "summary.csv", index=False)
-    with th.inference_mode():
+    with one_torch_thread(), th.inference_mode():
         save_figures(settings, records, trials, folder)
     print_summary(summary, settings)
     print(f"written: {folder}")
     return 0
+
+
+def _learn_all(settings: PendulumSettings, folder: Path, jobs: int | None) -> dict[str, Record] | None:
+    """The record of every algorithm, each on disk as soon as it is whole; None (and an error said) if learning broke off."""
+    learned: dict[str, list[Learned]] = {algo: [] for algo in settings.algos}
+    with learners(settings, jobs) as team, Progress(console=Console(stderr=True), transient=True) as bar:
+        total = settings.iterations * len(settings.part_sizes)
+        tasks = {algo: bar.add_task(STYLES[algo].label, total=total) for algo in settings.algos}
+        try:
+            for result in team.follow(lambda: [bar.update(tasks[algo], completed=team.progress(algo)) for algo in tasks]):
+                learned[result.part.algo].append(result)
+                if result.error:
+                    break
+                if len(learned[result.part.algo]) == len(settings.part_sizes):
+                    _save_whole(settings, learned[result.part.algo], folder)
+            else:
+                return {algo: _joined(results) for algo, results in learned.items()}
+        finally:
+            known = {result.part for results in learned.values() for result in results}
+            for result in team.finish_early():
+                if result.part not in known:
+                    learned[result.part.algo].append(result)
+            for algo, results in learned.items():
+                _save_curves(settings, results, folder / f"curves_{algo}.csv")
+    failed = next(r for results in learned.values() for r in results if r.error not in ("", STOPPED))
+    iteration = len(failed.record.zeta) + 1
+    print(f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}", file=sys.stderr)
+    return None
+
+
+def _joined(results: Sequence[Learned]) -> Record:
+    return Record.joined([result.record for result in sorted(results, key=lambda result: result.part.number)])
+
+
+def _save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
+    """Curves and weights of an algorithm that is done."""
+    record = _joined(results)
+    _save_curves(settings, results, folder / f"curves_{record.algo}.csv")
+    temperature = settings.ent_coef + settings.kl_coef
+    save_weights(folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature)
+
+
+def _save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
+    seen = [result for result in results if result.record.zeta]
+    if seen:
+        tables = [curve_table(result.record, settings.first_trial(result.part.number)) for result in seen]
+        pd.concat(tables).sort_values(["trial", "K"]).to_csv(path, index=False)

@@ -79,8 +79,8 @@ def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
 
 
 def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any) -> VecEnv:
-    """The environments a run trains on (or the one it is evaluated on)."""
-    n_envs, seed = (config.n_envs, config.seed) if training else (1, None)
+    """The environments a run trains on (or those it is evaluated on)."""
+    n_envs, seed = (config.n_envs, config.seed) if training else (config.eval_envs, None)
     return make_environment(config.env, n_envs, seed, config.max_episode_steps, training, **{**config.env_kwargs, **kwargs})
 
 

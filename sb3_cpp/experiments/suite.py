@@ -40,6 +40,7 @@ class RunConfig:
     :param max_episode_steps: time limit; None is the environment's own
     :param eval_freq: steps between evaluations; None for 20 in the run, a number below 1 for none
     :param eval_episodes: episodes of one evaluation
+    :param eval_envs: environments that play them side by side
     :param save_freq: steps between checkpoints; None for 10 in the run, a number below 1 for none
     :param keep_checkpoint: whether a finished run keeps its checkpoint, replay buffer included, so that it can go on
     :param start_from: the checkpoint or model of another run that this one starts from
@@ -57,14 +58,16 @@ class RunConfig:
     max_episode_steps: int | None = None
     eval_freq: int | None = None
     eval_episodes: int = 5
+    eval_envs: int = 1
     save_freq: int | None = None
     keep_checkpoint: bool = True
     start_from: str | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, low in (("seed", 0), ("n_timesteps", 1), ("n_envs", 1), ("eval_episodes", 1), ("max_episode_steps", 1)):
-            self._check_whole(name, low)
+        self._check_whole("seed", 0)
+        for name in ("n_timesteps", "n_envs", "eval_episodes", "eval_envs", "max_episode_steps"):
+            self._check_whole(name, 1)
         for name in ("eval_freq", "save_freq"):
             self._check_whole(name, -1e18)
         if self.seed >= 2**32:  # as numpy has it

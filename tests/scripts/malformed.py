@@ -31,6 +31,7 @@ VALUES = {
     "env_kwargs.nonsense": ["1"],
     "max_episode_steps": ["0", "-1", "x", "1.5"],
     "eval_episodes": ["0", "-1", "x", "null"],
+    "eval_envs": ["0", "-1", "x", "1.5", "null"],
     "eval_freq": ["x", "1.5", "[1]", ".inf", ".nan"],
     "save_freq": ["x", "1.5", "[1]", ".inf"],
     "keep_checkpoint": ["maybe", "5", "null"],
