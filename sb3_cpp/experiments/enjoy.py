@@ -2,11 +2,8 @@
 
 import os
 import sys
-<<<<<<< HEAD
 import zipfile
-=======
 from dataclasses import replace
->>>>>>> main
 from pathlib import Path
 from typing import Any
 
