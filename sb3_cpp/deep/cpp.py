@@ -123,6 +123,10 @@ class DeepCPP(RegularizedDQN):
         """pi- at s, for the statistics and for the projection."""
         return batch.once("log_previous", lambda: self._log_previous(batch.target_q))
 
+    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        log_previous = self._log_previous_now(batch)
+        return self._log_policy(batch.q, log_previous), log_previous
+
     def _update_statistics(self, batch: Batch) -> None:
         log_previous = self._log_previous_now(batch)
         q = batch.q.detach()
