@@ -73,7 +73,7 @@ class Learners:
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")  # a fork starts at once
         self.reached = context.Array("i", len(self.parts))
         self.stop = context.Event()
-        workers = min(jobs or len(os.sched_getaffinity(0)), len(self.parts))
+        workers = min(jobs or os.cpu_count() or 1, len(self.parts))
         self.pool = ProcessPoolExecutor(workers, context, _enter_worker, (self.reached, self.stop))
         self.futures = [self.pool.submit(_learn_part, settings, part, i) for i, part in enumerate(self.parts)]
 

@@ -143,8 +143,13 @@ def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[st
     with Progress(console=Console(stderr=True), transient=True) as bar:
         total = settings.iterations * len(settings.part_sizes)
         tasks = {algo: bar.add_task(STYLES[algo].label, total=total) for algo in settings.algos}
+
+        def show() -> None:
+            for algo, task in tasks.items():
+                bar.update(task, completed=team.progress(algo))
+
         try:
-            for result in team.follow(lambda: [bar.update(tasks[algo], completed=team.progress(algo)) for algo in tasks]):
+            for result in team.follow(show):
                 learned[result.part.algo].append(result)
                 if result.error:
                     break
