@@ -25,6 +25,7 @@ from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, run_preproc
 from sb3_cpp.deep.resumable import Resumable
 from sb3_cpp.regularization import log_boltzmann
 
+MEASURE_EVERY = 100  # updates at least between two measurements of health, which cost about one update each
 VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
 
@@ -80,7 +81,7 @@ class RegularizedDQN(Resumable):
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
         self.bad_batch_path: Path | None = None  # where a batch with a non-finite loss is saved
-        self._measure = True
+        self._measure, self._measured = True, 0
         try:
             super().__init__(policy, env, *dqn_args, **dqn_kwargs)
         except InvalidArgument:
@@ -228,15 +229,16 @@ class RegularizedDQN(Resumable):
 
     def _end_iteration(self) -> None:
         self.iteration += 1
-        self._measure = True
+        self._measure = self._n_updates - self._measured >= MEASURE_EVERY
         self.iteration_record = {"K": self.iteration, "timesteps": self.num_timesteps, **self._on_iteration_end()}
 
     def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
         return VALUE_LOSSES[self.loss](prediction, target)
 
     def _record_health(self, batch: Batch, losses: dict[str, th.Tensor]) -> None:
-        """Once per iteration: what shows that numbers are about to leave their range, and which loss leads."""
-        self._measure = False
+        """Once per iteration (with soft target updates, where each step is one: every so often): what shows that numbers are
+        about to leave their range, and which loss leads."""
+        self._measure, self._measured = False, self._n_updates
         with th.no_grad():
             figures = health.figures(batch.q.detach(), *self._policies(batch))
         for name, figure in figures.items():

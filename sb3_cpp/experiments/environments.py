@@ -103,7 +103,10 @@ def _make_atari(
     if not isinstance(native := settings.pop("native", True), bool):
         raise InvalidArgument(f"env_kwargs: native must be true or false, got {native!r}")
     if not native and (n_envs > 1 or max_episode_steps is not None):
-        raise InvalidArgument("env_kwargs: native: false is for one environment with its own time limit")
+        limit = "none" if max_episode_steps is None else max_episode_steps
+        raise InvalidArgument(
+            f"env_kwargs: native: false needs n_envs: 1 and no max_episode_steps, got {n_envs} environments and {limit}"
+        )
     if mode is not None or not native:
         return make_render_env(env_id, seed, **settings)
     if max_episode_steps is not None:

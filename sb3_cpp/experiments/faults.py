@@ -2,7 +2,6 @@
 
 import csv
 import multiprocessing
-import os
 import random
 import sys
 import time
@@ -24,6 +23,7 @@ from sb3_cpp.experiments.faults_comparison import differences
 from sb3_cpp.experiments.runner import train_run
 from sb3_cpp.experiments.suite import RunConfig, load_suite
 
+OUTPUT = "output.log"  # what the processes print, why one of them ended by itself
 _POLL = 0.0005  # seconds between two looks at the step counter of a process
 
 
@@ -67,6 +67,7 @@ TASKS = {
             "keep_checkpoint": True,
             "eval_episodes": 1,
             "eval_freq": 500,
+            "n_envs": 1,
             "env_kwargs": {"native": False},
         },
     ),
@@ -101,7 +102,8 @@ class _Report(BaseCallback):
 
 def _train(config: RunConfig, root: str, step: Any) -> None:
     th.set_num_threads(1)
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    Path(root).mkdir(parents=True, exist_ok=True)
+    sys.stdout = sys.stderr = (Path(root) / OUTPUT).open("a", buffering=1)
     train_run(config, root, show="nothing", callbacks=[_Report(step)])
 
 
@@ -143,12 +145,13 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
         process.join()
         if target is not None:
             lost += max(step.value - _saved(folder), 0)
-    found = (
-        ["the killed run did not finish"]
-        if not is_finished(folder)
-        else differences(config.folder(root / "undisturbed"), folder)
-    )
+    found = [f"the {name} run did not finish, see {root / name / OUTPUT}" for name in _unfinished(config, root)]
+    found = found or differences(config.folder(root / "undisturbed"), folder)
     return Result(task, algo, config.n_timesteps, done, resumes, lost, len(found), found[0] if found else "")
+
+
+def _unfinished(config: RunConfig, root: Path) -> list[str]:
+    return [name for name in ("undisturbed", "killed") if not is_finished(config.folder(root / name))]
 
 
 def _reached(process: Any, step: Any, target: int) -> bool:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_cpp import CheckpointCallback
-from sb3_cpp.deep import health
+from sb3_cpp.deep import base, health
 from sb3_cpp.deep.health import NonFiniteLoss
 from sb3_cpp.experiments.stress import SCENARIOS, stress_one
 
@@ -74,13 +74,17 @@ def test_figures_are_those_of_the_definitions() -> None:
     assert figures["kl_to_previous"] == pytest.approx((np.log(2) - second) / 2)
 
 
-def test_figures_are_logged_once_per_iteration(algorithm: Any) -> None:
-    model = algorithm.make(policy_kwargs={"net_arch": [8]})
-    seen: list[str] = []
+@pytest.mark.parametrize(("every", "interval"), [(0, 50), (20, 4)])  # (20, 4): each of 20 updates would be an iteration
+def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
+    algorithm: Any, monkeypatch: pytest.MonkeyPatch, every: int, interval: int
+) -> None:
+    monkeypatch.setattr(base, "MEASURE_EVERY", every)
+    model = algorithm.make(policy_kwargs={"net_arch": [8]}, target_update_interval=interval)
+    seen: list[int] = []
     original = model._record_health
 
     def record(*args: Any) -> None:
-        seen.append("measured")
+        seen.append(model._n_updates)
         original(*args)
         assert {f"health/{name}" for name in ("q_min", "q_max", "entropy", "kl_to_previous")} <= set(
             model.logger.name_to_value
@@ -89,7 +93,12 @@ def test_figures_are_logged_once_per_iteration(algorithm: Any) -> None:
     model._record_health = record
     model.learn(300)
     del model._record_health
-    assert len(seen) == model.iteration + 1  # the one that goes on included
+    assert len(seen) > 2
+    if every == 0:
+        assert len(seen) == model.iteration + 1  # the one that goes on included
+    else:
+        assert len(seen) < model.iteration / 2
+        assert np.diff(seen).min() >= every
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

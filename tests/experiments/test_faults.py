@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_cpp.checkpointing import store
+from sb3_cpp.checkpointing import environment_state, store
 from sb3_cpp.experiments.checkpoint import find_checkpoint
-from sb3_cpp.experiments.faults import run_case
+from sb3_cpp.experiments.faults import TASKS, run_case
 from sb3_cpp.experiments.faults_comparison import differences, same
-from sb3_cpp.experiments.runner import train_run
+from sb3_cpp.experiments.runner import make_run_environment, train_run
 from tests.experiments.small_runs import small_config
 from tests.experiments.test_runner import At, terminate
 
@@ -89,6 +89,16 @@ def test_same_means_to_the_bit() -> None:
     assert not same({"a": array}, {"a": array.astype(np.float32)})
     assert not same(np.array([1.0]), np.array([np.nextafter(1.0, 2.0)]))
     assert not same([1], [1, 2])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_of_the_study_can_be_saved(tmp_path: Path, task: str) -> None:
+    for module in {"minatar": ("minatar",), "ale": ("ale_py", "cv2")}.get(task, ()):
+        pytest.importorskip(module)
+    env = make_run_environment(TASKS[task].config(TASKS[task].algos[0], 0))
+    env.reset()
+    assert environment_state.capture(env)
+    env.close()
 
 
 @pytest.mark.slow
