@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sb3_cpp.experiments.command_line import CommandLine, run_command
 from sb3_cpp.experiments.config import load_yaml, settings_from
-from sb3_cpp.experiments.pendulum_report import run_pendulum
+from sb3_cpp.experiments.pendulum_run import run_pendulum
 from sb3_cpp.experiments.pendulum_study import ALGORITHMS, PendulumSettings
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pendulum.yml"

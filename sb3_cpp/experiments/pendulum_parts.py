@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -69,14 +69,13 @@ class Learners:
     """
 
     def __init__(self, settings: PendulumSettings, jobs: int | None = None) -> None:
-        self.settings = settings
         self.parts = [Part(algo, number) for algo in settings.algos for number in range(len(settings.part_sizes))]
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")  # a fork starts at once
         self.reached = context.Array("i", len(self.parts))
         self.stop = context.Event()
-        workers = min(jobs or len(os.sched_getaffinity(0)), len(self.parts))
+        workers = min(jobs or os.cpu_count() or 1, len(self.parts))
         self.pool = ProcessPoolExecutor(workers, context, _enter_worker, (self.reached, self.stop))
-        self.futures: list[Future[Learned]] = []
+        self.futures = [self.pool.submit(_learn_part, settings, part, i) for i, part in enumerate(self.parts)]
 
     def progress(self, algo: str) -> int:
         """Iterations that an algorithm has finished, summed over its parts."""
@@ -84,7 +83,6 @@ class Learners:
 
     def follow(self, on_moment: Callable[[], None]) -> Iterator[Learned]:
         """The parts in the order in which they end; ``on_moment`` is called several times a second."""
-        self.futures = [self.pool.submit(_learn_part, self.settings, part, i) for i, part in enumerate(self.parts)]
         waiting = set(self.futures)
         while waiting:
             done, waiting = wait(waiting, timeout=0.1, return_when="FIRST_COMPLETED")

@@ -2,23 +2,19 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch as th
 from rich.console import Console
 from rich.progress import Progress
 
-from sb3_cpp.checks import check_whole_number
 from sb3_cpp.experiments.didactic_plots import STYLES, new_figure, plot_zeta, save_comparison, save_figure
-from sb3_cpp.experiments.pendulum_parts import STOPPED, Learned, learners
+from sb3_cpp.experiments.pendulum_parts import STOPPED, Learned, Learners
 from sb3_cpp.experiments.pendulum_pictures import save_surfaces, save_swing_up
 from sb3_cpp.experiments.pendulum_study import PendulumSettings, Record
-from sb3_cpp.experiments.run_folder import open_run_folder
 from sb3_cpp.experiments.tables import print_table
-from sb3_cpp.experiments.threads import one_torch_thread
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
 from sb3_cpp.metrics import oscillation, welch_p_value
 
@@ -101,11 +97,19 @@ def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
         )
 
 
-def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path) -> None:
+def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path, pool: Executor) -> None:
     """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
+    solved = trials[trials.solved_greedy]
+    if len(solved):
+        best = solved.iloc[0]
+        preferences = records[best.algo].preferences[int(best.trial)]
+        policy = LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef)
+        swing_up = pool.submit(save_swing_up, policy, folder)
+    shown: set[str] = set()
     for name, algos in FIGURES.items():
         returns = {algo: records[algo].curves("returns") for algo in algos if algo in records}
-        if returns:
+        if not shown.issuperset(returns):
+            shown.update(returns)
             norms = {algo: oscillation(curve) for algo, curve in returns.items()}
             save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
     figure, (ax,) = new_figure(columns=1, width=4.6)
@@ -114,77 +118,78 @@ def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFr
     surfaces = {algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records}
     if surfaces:
         save_surfaces(surfaces, folder / "probability_right.png")
-    solved = trials[trials.solved_greedy]
     if len(solved):
-        best = solved.iloc[0]
-        preferences = records[best.algo].preferences[int(best.trial)]
-        save_swing_up(LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef), folder)
+        swing_up.result()
 
 
-def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = False, jobs: int | None = None) -> int:
-    """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk.
-
-    :param jobs: processes at once, each with a part of the trials of an algorithm (default: one per processor); the numbers
-        do not depend on it
-    """
-    if jobs is not None:
-        check_whole_number("jobs", jobs, 1)
-    folder = open_run_folder(out, asdict(settings), force)
-    records = _learn_all(settings, folder, jobs)
+def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> int:
+    """Files of each algorithm as soon as it is learned, tables and figures of all; returns 1 if learning broke off."""
+    records = _follow(settings, team, folder)
     if records is None:
         return 1
     trials = pd.concat([trial_table(settings, record) for record in records.values()], ignore_index=True)
     trials.to_csv(folder / "trials.csv", index=False)
     summary = summary_table(trials, records)
     summary.to_csv(folder / "summary.csv", index=False)
-    with one_torch_thread(), th.inference_mode():
-        save_figures(settings, records, trials, folder)
+    save_figures(settings, records, trials, folder, team.pool)
     print_summary(summary, settings)
     print(f"written: {folder}")
     return 0
 
 
-def _learn_all(settings: PendulumSettings, folder: Path, jobs: int | None) -> dict[str, Record] | None:
+def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[str, Record] | None:
     """The record of every algorithm, each on disk as soon as it is whole; None (and an error said) if learning broke off."""
     learned: dict[str, list[Learned]] = {algo: [] for algo in settings.algos}
-    with learners(settings, jobs) as team, Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         total = settings.iterations * len(settings.part_sizes)
         tasks = {algo: bar.add_task(STYLES[algo].label, total=total) for algo in settings.algos}
+
+        def show() -> None:
+            for algo, task in tasks.items():
+                bar.update(task, completed=team.progress(algo))
+
         try:
-            for result in team.follow(lambda: [bar.update(tasks[algo], completed=team.progress(algo)) for algo in tasks]):
+            for result in team.follow(show):
                 learned[result.part.algo].append(result)
                 if result.error:
                     break
                 if len(learned[result.part.algo]) == len(settings.part_sizes):
-                    _save_whole(settings, learned[result.part.algo], folder)
+                    save_whole(settings, learned[result.part.algo], folder)
             else:
-                return {algo: _joined(results) for algo, results in learned.items()}
-        finally:
-            known = {result.part for results in learned.values() for result in results}
-            for result in team.finish_early():
-                if result.part not in known:
-                    learned[result.part.algo].append(result)
-            for algo, results in learned.items():
-                _save_curves(settings, results, folder / f"curves_{algo}.csv")
+                return {algo: joined(results) for algo, results in learned.items()}
+        except KeyboardInterrupt:
+            _save_unfinished(settings, team, learned, folder)
+            raise
+    _save_unfinished(settings, team, learned, folder)
     failed = next(r for results in learned.values() for r in results if r.error not in ("", STOPPED))
     iteration = len(failed.record.zeta) + 1
     print(f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}", file=sys.stderr)
     return None
 
 
-def _joined(results: Sequence[Learned]) -> Record:
+def _save_unfinished(settings: PendulumSettings, team: Learners, learned: Mapping[str, list[Learned]], folder: Path) -> None:
+    """Stop the processes and keep the curves of everything they saw."""
+    known = {result.part for results in learned.values() for result in results}
+    for result in team.finish_early():
+        if result.part not in known:
+            learned[result.part.algo].append(result)
+    for algo, results in learned.items():
+        save_curves(settings, results, folder / f"curves_{algo}.csv")
+
+
+def joined(results: Sequence[Learned]) -> Record:
     return Record.joined([result.record for result in sorted(results, key=lambda result: result.part.number)])
 
 
-def _save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
+def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
     """Curves and weights of an algorithm that is done."""
-    record = _joined(results)
-    _save_curves(settings, results, folder / f"curves_{record.algo}.csv")
+    record = joined(results)
+    save_curves(settings, results, folder / f"curves_{record.algo}.csv")
     temperature = settings.ent_coef + settings.kl_coef
     save_weights(folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature)
 
 
-def _save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
+def save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
     seen = [result for result in results if result.record.zeta]
     if seen:
         tables = [curve_table(result.record, settings.first_trial(result.part.number)) for result in seen]
