@@ -2,6 +2,7 @@
 
 import csv
 import multiprocessing
+import os
 import random
 import sys
 import time
@@ -102,9 +103,16 @@ class _Report(BaseCallback):
 
 def _train(config: RunConfig, root: str, step: Any) -> None:
     th.set_num_threads(1)
-    Path(root).mkdir(parents=True, exist_ok=True)
-    sys.stdout = sys.stderr = (Path(root) / OUTPUT).open("a", buffering=1)
+    redirect_output(Path(root))
     train_run(config, root, show="nothing", callbacks=[_Report(step)])
+
+
+def redirect_output(folder: Path) -> None:
+    """Let what this process prints go to a file, the greetings of emulators included, which do not ask Python."""
+    folder.mkdir(parents=True, exist_ok=True)
+    output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
 
 
 def context() -> Any:

@@ -1,8 +1,6 @@
 """Killing processes while they write a checkpoint: there is always a whole one, and never an older one than announced."""
 
-import os
 import random
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ import torch as th
 from sb3_cpp import DeepCPP
 from sb3_cpp.checkpointing import CheckpointStore, store
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments.faults import context
+from sb3_cpp.experiments.faults import OUTPUT, context, redirect_output
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class WritingOutcome:
 
 def _write_for_ever(folder: str, announced: Any, writing: Any) -> None:
     th.set_num_threads(1)
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    redirect_output(Path(folder))
     if store.newest(Path(folder)) is None:
         model = DeepCPP(
             "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=10, seed=0, policy_kwargs={"net_arch": [16]}
@@ -96,5 +94,5 @@ def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
 def _wait_for(process: Any, announced: Any, value: int) -> None:
     while announced.value == value:
         if not process.is_alive():
-            raise RuntimeError("the process that writes checkpoints ended by itself")
+            raise RuntimeError(f"the process that writes checkpoints ended by itself, see {OUTPUT} beside them")
         time.sleep(0.0005)

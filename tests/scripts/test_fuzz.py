@@ -89,7 +89,7 @@ def test_malformed_input_is_answered_with_one_line(
             wrong.append((arguments, code, err[-300:], changed))
             before = after
     assert not wrong, f"{len(wrong)} of {refused}:\n" + "\n".join(map(str, wrong))
-    assert refused >= 500
+    assert refused >= 500, refused
 
 
 SAMPLE = [
