@@ -22,6 +22,7 @@ from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, run_preprocessed, speed_up
+from sb3_cpp.deep.quick_adam import QuickAdam
 from sb3_cpp.deep.resumable import Resumable
 from sb3_cpp.regularization import log_boltzmann
 
@@ -104,6 +105,7 @@ class RegularizedDQN(Resumable):
         # Walking through the modules for their parameters takes as long as a layer of a small network
         self._online_parameters = [list(online.parameters()) for online, _ in self._network_pairs()]
         self._preprocessor = None
+        self._quick_adam: QuickAdam | None = None
         self._acts_plainly = False
         if self.fast:
             speed_up(self.policy)
@@ -163,6 +165,7 @@ class RegularizedDQN(Resumable):
         # Update learning rate according to schedule
         self._update_learning_rate(self.policy.optimizer)
 
+        optimizer = self._get_optimizer()
         history: dict[str, list[float]] = defaultdict(list)
         for step in range(gradient_steps):
             # Sample replay buffer
@@ -178,7 +181,7 @@ class RegularizedDQN(Resumable):
                 self._record_health(batch, losses)
 
             # Optimize the policy, each network's gradient clipped by itself
-            self.policy.optimizer.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
             norms = [nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None]) for ps in self._online_parameters]
             values, lengths, finite = health.read(loss, losses, norms)
@@ -188,7 +191,7 @@ class RegularizedDQN(Resumable):
             for parameters, norm, length in zip(self._online_parameters, norms, lengths):
                 if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
-            self.policy.optimizer.step()
+            optimizer.step()
             for name, value in values.items():
                 history[name].append(value)
 
@@ -201,6 +204,13 @@ class RegularizedDQN(Resumable):
         for name, quantity in self.iteration_record.items():
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)
+
+    def _get_optimizer(self) -> th.optim.Optimizer | QuickAdam:
+        if not self.fast:
+            return self.policy.optimizer
+        if self._quick_adam is None or self._quick_adam.optimizer is not self.policy.optimizer:
+            self._quick_adam = QuickAdam(self.policy.optimizer)
+        return self._quick_adam
 
     def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
         networks = (self.q_net, self.q_net_target)
@@ -249,7 +259,7 @@ class RegularizedDQN(Resumable):
                 self.logger.record(f"train/{name}_grad_norm", norm)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_preprocessor", "_online_parameters", "bad_batch_path"]
+        return [*super()._excluded_save_params(), "_preprocessor", "_quick_adam", "_online_parameters", "bad_batch_path"]
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1

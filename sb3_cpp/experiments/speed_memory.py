@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ BUFFERS: dict[str, type[ReplayBuffer]] = {"SB3": ReplayBuffer, "frames": FrameRe
 FULL = 1_000_000
 EPISODE = 100  # steps; a life in Breakout is shorter, a game of SpaceInvaders longer
 _N_ENVS = 4
+STATUS = Path("/proc/self/statm")
 _ARRAYS = ("actions", "rewards", "dones", "timeouts")
 
 
@@ -98,7 +100,10 @@ def footprints(size: int = 10_000, fill_all: bool = False) -> list[Footprint]:
 
 
 def _resident_gb() -> float:
-    """Largest resident memory so far; Linux counts it in kB, macOS in bytes."""
+    """Resident memory now, or where /proc is missing the largest so far (which a new process inherits from its parent)."""
+    if STATUS.exists():
+        pages = int(STATUS.read_text().split()[1])
+        return pages * resource.getpagesize() / 1e9
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if sys.platform == "darwin" else 1024) / 1e9
 

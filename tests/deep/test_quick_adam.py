@@ -1,0 +1,84 @@
+"""Adam's step without its bookkeeping is Adam's step."""
+
+from collections.abc import Callable
+
+import pytest
+import torch as th
+from torch import nn
+
+from sb3_cpp.deep.quick_adam import QuickAdam
+
+
+def make_pair(**kwargs: object) -> list[tuple[nn.Module, th.optim.Adam]]:
+    """Two equal networks, each with an Adam of its own."""
+    pair = []
+    for _ in range(2):
+        th.manual_seed(0)
+        network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        groups = [{"params": list(network[0].parameters())}, {"params": list(network[2].parameters()), "lr": 0.01}]
+        pair.append((network, th.optim.Adam(groups, fused=True, **kwargs)))  # type: ignore[arg-type]
+    return pair
+
+
+def learn(network: nn.Module, optimizer: th.optim.Optimizer | QuickAdam, seed: int) -> None:
+    x = th.randn(16, 3, generator=th.Generator().manual_seed(seed))
+    optimizer.zero_grad()
+    network(x).square().mean().backward()
+    optimizer.step()
+
+
+def assert_equal(pair: list[tuple[nn.Module, th.optim.Adam]]) -> None:
+    (a, adam_a), (b, adam_b) = pair
+    for left, right in zip(a.parameters(), b.parameters(), strict=True):
+        assert th.equal(left, right)
+        for name in ("exp_avg", "exp_avg_sq", "step"):
+            assert th.equal(adam_a.state[left][name], adam_b.state[right][name])
+
+
+def reload(optimizer: th.optim.Adam) -> None:
+    optimizer.load_state_dict(optimizer.state_dict())
+
+
+def slow_down(optimizer: th.optim.Adam) -> None:
+    optimizer.param_groups[0]["lr"] = 1e-4
+
+
+def freeze(optimizer: th.optim.Adam) -> None:
+    optimizer.param_groups[0]["params"][0].requires_grad_(False)
+
+
+def add_group(optimizer: th.optim.Adam) -> None:
+    optimizer.add_param_group({"params": [nn.Parameter(th.ones(2))]})
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"weight_decay": 0.1}, {"amsgrad": True}, {"betas": (0.5, 0.9), "eps": 1e-3}])
+@pytest.mark.parametrize("change", [None, reload, slow_down, freeze, add_group])
+def test_the_same_to_the_bit_whatever_happens_between(kwargs: dict, change: Callable[[th.optim.Adam], None] | None) -> None:
+    pair = make_pair(**kwargs)
+    (plain, adam), (quick, other) = pair
+    stepper = QuickAdam(other)
+    for seed in range(6):
+        if seed == 3 and change is not None:
+            change(adam)
+            change(other)
+        learn(plain, adam, seed)
+        learn(quick, stepper, seed)
+    assert_equal(pair)
+
+
+def test_hooks_and_schedulers_are_heard() -> None:
+    (_, _), (network, adam) = make_pair()
+    heard: list[str] = []
+    adam.register_step_post_hook(lambda *_: heard.append("hook"))
+    stepper = QuickAdam(adam)
+    for seed in range(3):
+        learn(network, stepper, seed)
+    assert heard == ["hook"] * 3
+
+
+def test_another_optimiser_makes_its_own_step() -> None:
+    th.manual_seed(0)
+    network = nn.Linear(3, 2)
+    before = network.weight.detach().clone()
+    learn(network, QuickAdam(th.optim.SGD(network.parameters(), lr=0.1)), 0)
+    assert not th.equal(network.weight, before)
