@@ -22,7 +22,7 @@ def assess(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     Compared are finished runs with evaluations that are as long, and were evaluated as often, as most of their task (the
     longest of equally many). A run is missing if its algorithm has runs in the suite and its seed was run on the task.
     """
-    runs = runs.assign(problem=runs["problem"].fillna("").astype(str))
+    runs = runs.assign(problem=runs["problem"].astype(object).fillna("").astype(str))
     runs["excluded"] = runs["problem"]
     for _, group in runs[runs.excluded == ""].groupby(["suite", "task"], sort=False):
         lengths = group[["n_timesteps", "evaluations"]].value_counts()

@@ -14,6 +14,7 @@ from sb3_cpp.metrics import (
     iqm_difference,
     iqm_interval,
     mann_whitney_p_value,
+    permutation_p_value,
     probability_of_improvement,
     welch_p_value,
 )
@@ -87,7 +88,8 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
 
     iqm, low, high; ``better`` is the probability that a run of the reference has the better value (a larger return or area, a
     smaller oscillation) than one of the algorithm, and ``difference`` the reference's IQM minus the algorithm's, both with
-    intervals. Algorithms without a run on some task are not in it (:func:`left_out`).
+    intervals; ``p`` is of the stratified permutation test, ``p_holm`` corrected over the algorithms.
+    Algorithms without a run on some task are not in it (:func:`left_out`).
     """
     tasks, rows = shared_tasks(results), []
     algos = averaged_algorithms(results) if tasks else []
@@ -101,9 +103,15 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
                 pair = (own, theirs) if "oscillation" in measure else (theirs, own)
                 row |= _columns(probability_of_improvement(*pair), "better", "better_low", "better_high")
                 row |= _columns(iqm_difference(theirs, own), "difference", "difference_low", "difference_high")
+                row["p"] = permutation_p_value(theirs, own)
             rows.append(row)
     columns = ["algo", "measure", "tasks", "runs", "iqm", "low", "high", "better", "better_low", "better_high"]
-    return pd.DataFrame(rows, columns=[*columns, "difference", "difference_low", "difference_high"])
+    table = pd.DataFrame(rows, columns=[*columns, "difference", "difference_low", "difference_high", "p"]).assign(
+        p_holm=np.nan
+    )
+    for _, group in table[table.p.notna()].groupby("measure", sort=False):
+        table.loc[group.index, "p_holm"] = holm_correction(group.p)
+    return table
 
 
 def significance_table(results: Results, reference: str) -> pd.DataFrame:

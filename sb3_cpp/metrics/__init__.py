@@ -13,7 +13,13 @@ from sb3_cpp.metrics.aggregates import (
 from sb3_cpp.metrics.atari_scores import human_normalised_score
 from sb3_cpp.metrics.learning_speed import area_under_curve
 from sb3_cpp.metrics.policy_oscillation import Oscillation, normalised_oscillation, oscillation
-from sb3_cpp.metrics.significance import holm_correction, mann_whitney_p_value, significance_stars, welch_p_value
+from sb3_cpp.metrics.significance import (
+    holm_correction,
+    mann_whitney_p_value,
+    permutation_p_value,
+    significance_stars,
+    welch_p_value,
+)
 
 __all__ = [
     "Interval",
@@ -30,6 +36,7 @@ __all__ = [
     "normalised_oscillation",
     "oscillation",
     "performance_profile",
+    "permutation_p_value",
     "probability_of_improvement",
     "significance_stars",
     "welch_p_value",

@@ -1,4 +1,4 @@
-"""Whether two samples differ: Welch's t-test, the Mann-Whitney test, and Holm's correction for several tests at once."""
+"""Whether two samples differ: Welch's t-test, the Mann-Whitney and a permutation test; Holm's correction for many of them."""
 
 import itertools
 import math
@@ -6,6 +6,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
+
+from sb3_cpp.metrics.aggregates import Scores
 
 _MOST_SPLITS = 200_000
 """Up to this many ways to split the pooled sample the Mann-Whitney test counts them all (10 against 10 are 184,756)."""
@@ -41,6 +43,25 @@ def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
     splits = np.array(list(itertools.combinations(range(ranks.size), a.size)))
     distances = np.abs(ranks[splits].sum(axis=1) - a.size * ranks.mean())
     return float(np.mean(distances >= distances[0] - 1e-9))  # the first split is the one observed
+
+
+def permutation_p_value(first: Scores, second: Scores, permutations: int = 9999, seed: int = 0) -> float:
+    """Two-sided p-value that two algorithms differ on none of several tasks (permutation test, stratified by task).
+
+    The statistic is the difference of the means, averaged over tasks; runs change sides within their task only. The scores of
+    the tasks must be in comparable units.
+    """
+    if set(first) != set(second) or not first:
+        raise ValueError(f"both must have the same tasks, got {sorted(first)} and {sorted(second)}")
+    rng = np.random.default_rng(seed)
+    differences = np.zeros(permutations + 1)
+    for task in first:
+        a, b = _samples(first[task], second[task], least=1)
+        pooled = np.tile(np.concatenate([a, b]), (permutations + 1, 1))
+        pooled[1:] = rng.permuted(pooled[1:], axis=1)  # the first row stays as it was observed
+        differences += pooled[:, : a.size].mean(axis=1) - pooled[:, a.size :].mean(axis=1)
+    distances = np.abs(differences)
+    return float(np.mean(distances >= distances[0] * (1.0 - 1e-9)))
 
 
 def holm_correction(p_values: ArrayLike) -> NDArray[np.float64]:

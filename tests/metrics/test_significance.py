@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sb3_cpp.metrics import holm_correction, mann_whitney_p_value, significance_stars, welch_p_value
+from sb3_cpp.metrics import (
+    holm_correction,
+    mann_whitney_p_value,
+    permutation_p_value,
+    significance_stars,
+    welch_p_value,
+)
 
 
 def test_p_value_is_that_of_scipy() -> None:
@@ -85,3 +91,34 @@ def test_holm_keeps_false_alarms_of_many_tests_at_the_level() -> None:
 def test_holm_refuses_what_is_no_p_value(bad: object) -> None:
     with pytest.raises(ValueError, match="p-values must be"):
         holm_correction(bad)  # type: ignore[arg-type]
+
+
+def test_permutation_test_by_hand() -> None:
+    """3 against 3, fully apart: 2 of the 20 splits are as extreme. Two such tasks: 2 of 400, both pointing the same way."""
+    first, second = [7.0, 8.0, 9.0], [1.0, 2.0, 3.0]
+    assert permutation_p_value({"a": first}, {"a": second}) == pytest.approx(0.1, abs=0.01)
+    two = permutation_p_value({"a": first, "b": first}, {"b": second, "a": second})
+    assert two == pytest.approx(0.005, abs=0.003)
+    assert permutation_p_value({"a": first, "b": second}, {"a": second, "b": first}) == 1.0
+
+
+def test_permutation_test_is_that_of_scipy_on_one_task() -> None:
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(0.0, 1.0, 5), rng.normal(1.0, 1.0, 6)
+    exact = stats.permutation_test(
+        (a, b), lambda x, y: np.mean(x) - np.mean(y), n_resamples=np.inf, alternative="two-sided"
+    ).pvalue
+    assert permutation_p_value({"x": a}, {"x": b}) == pytest.approx(exact, abs=0.015)
+
+
+def test_permutation_test_keeps_its_level() -> None:
+    """No difference, tasks with different means: 5 % of the p-values lie below 0.05."""
+    rng = np.random.default_rng(6)
+    runs = [[{t: rng.normal(10 * t, 1.0, 3) for t in range(3)} for _ in range(2)] for _ in range(500)]
+    small = np.mean([permutation_p_value(a, b, permutations=399, seed=i) <= 0.05 for i, (a, b) in enumerate(runs)])
+    assert 0.03 <= small <= 0.07
+
+
+def test_permutation_test_needs_the_same_tasks() -> None:
+    with pytest.raises(ValueError, match="same tasks"):
+        permutation_p_value({"a": [1.0]}, {"b": [1.0]})
