@@ -152,36 +152,26 @@ def pareto_front(points: dict[str, tuple[float, float]]) -> list[str]:
 
 
 def positions(results: Results, reference: str) -> list[str]:
-    """Where the reference stands against each other algorithm in the plane of return and oscillation, one sentence each."""
+    """Where the reference stands against each other algorithm in the plane of return and oscillation, one sentence each.
+
+    An axis is decided if the 95 % interval of the difference (the reference minus the other, normalised IQM) excludes 0.
+    """
     table = suite_table(results, reference).dropna(subset=["difference"]).set_index(["algo", "measure"])
     lines = []
     for algo in dict.fromkeys(table.index.get_level_values("algo")):
         gain, fall = table.loc[(algo, "normalised_return")], table.loc[(algo, "normalised_oscillation_l2")]
-        verdict = _VERDICTS[int(np.sign(gain.difference)), -int(np.sign(fall.difference))]
-        words = f"return {_difference(gain)}, l2 oscillation {_difference(fall)}"
-        lines.append(f"{reference} against {algo}: {words}: {verdict}.")
+        words = f"{_verdict(gain, 'higher return', 'lower return')}, {_verdict(fall, 'more oscillation', 'less oscillation')}"
+        lines.append(f"{reference} against {algo}: {words}")
     return lines
 
 
-_VERDICTS = {  # sign of the gain in return, sign of the gain in smoothness
-    (1, 1): "better on both",
-    (1, 0): "better on return, equal on oscillation",
-    (1, -1): "better on return, worse on oscillation",
-    (0, 1): "equal on return, better on oscillation",
-    (0, 0): "equal on both",
-    (0, -1): "equal on return, worse on oscillation",
-    (-1, 1): "worse on return, better on oscillation",
-    (-1, 0): "worse on return, equal on oscillation",
-    (-1, -1): "worse on both",
-}
-
-
-def _difference(row: pd.Series) -> str:
+def _verdict(row: pd.Series, above: str, below: str) -> str:
+    """As in ``less oscillation (-0.148 [-0.204, -0.088])``."""
+    quantity = above.rpartition(" ")[2]
     if np.isnan(row.difference_low):
-        return f"{row.difference:+.3f} (no interval from one run)"
-    clear = row.difference_low > 0 or row.difference_high < 0
-    note = "the interval excludes 0" if clear else "the interval includes 0"
-    return f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}] ({note})"
+        return f"{quantity} undecided ({row.difference:+.3f}, no interval from single runs)"
+    word = above if row.difference_low > 0 else below if row.difference_high < 0 else f"{quantity} undecided"
+    return f"{word} ({row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}])"
 
 
 def _columns(interval: Interval, *names: str) -> dict[str, float]:

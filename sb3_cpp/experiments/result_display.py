@@ -69,10 +69,15 @@ def print_overall(results: Results, name: str, reference: str) -> None:
 
 def interval_text(row: pd.Series) -> str:
     """As in ``8.40 [7.92, 8.81]``, all three with the same decimals; without the brackets if there is no interval."""
-    known = [abs(value) for value in (row.iqm, row.low, row.high) if np.isfinite(value)]
-    decimals = next((n for n, least in ((0, 1000), (1, 10), (2, 1)) if max(known, default=0.0) >= least), 3)
-    value, low, high = (f"{part + 0.0:,.{decimals}f}" for part in (row.iqm, row.low, row.high))
+    places = decimals_for(row.iqm, row.low, row.high)
+    value, low, high = (f"{part + 0.0:,.{places}f}" for part in (row.iqm, row.low, row.high))
     return value if np.isnan(row.low) else f"{value} [{low}, {high}]"
+
+
+def decimals_for(*values: float) -> int:
+    """How many decimals the largest of some numbers calls for."""
+    largest = max((abs(value) for value in values if np.isfinite(value)), default=0.0)
+    return next((places for places, least in ((0, 1000), (1, 10), (2, 1)) if largest >= least), 3)
 
 
 def report_gaps(results: Results) -> None:

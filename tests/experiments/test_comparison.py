@@ -109,14 +109,25 @@ def test_pareto_front_by_hand() -> None:
 def test_positions_are_stated_for_every_other_algorithm(results: Results) -> None:
     lines = positions(results, "cpp")
     assert [line.split(":")[0] for line in lines] == ["cpp against dqn", "cpp against ppo"]
-    assert lines[1].endswith("better on both.")
-    assert "the interval excludes 0" in lines[1]
-    assert positions(results, "ppo")[0].endswith("worse on both.")
+    row = suite_table(results, "cpp").set_index(["algo", "measure"]).loc[("ppo", "normalised_return")]
+    number = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
+    assert lines[1].startswith(f"cpp against ppo: higher return ({number}), less oscillation (-")
+    assert positions(results, "ppo")[0].startswith("ppo against cpp: lower return (-")
+    assert "more oscillation (+" in positions(results, "ppo")[0]
 
 
 def test_positions_without_intervals_say_so(tmp_path: Path) -> None:
     line = positions(load_results(write_grid(tmp_path, algos=("cpp", "dqn"), seeds=1)), "cpp")[0]
-    assert "no interval from one run" in line
+    assert line.count("undecided") == 2
+    assert "no interval from single runs" in line
+
+
+def test_a_difference_whose_interval_holds_zero_is_undecided(tmp_path: Path) -> None:
+    for seed, values in enumerate(((1.0, 5.0), (4.0, 2.0), (3.0, 3.0))):
+        for algo, value in zip(("cpp", "dqn"), values):
+            write_run(tmp_path, algo, seed=seed, evaluations=[0, value, value, value])
+    line = positions(load_results(tmp_path), "cpp")[0]
+    assert line.startswith("cpp against dqn: return undecided (-")
 
 
 def test_the_reference_must_be_there(results: Results) -> None:

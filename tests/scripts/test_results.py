@@ -1,4 +1,4 @@
-"""scripts/results.py and scripts/plot.py, as a user runs them."""
+"""scripts/results.py, plot.py and report.py, as a user runs them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +24,7 @@ def test_results_are_written_printed_and_gaps_named(call: Call, tmp_path: Path) 
     assert again[1] == out[: out.index("written:")]
 
 
+@pytest.mark.slow
 def test_figures_from_folders_and_from_csv_files_are_the_same(call: Call, tmp_path: Path) -> None:
     write_grid(tmp_path / "runs", algos=("cpp", "dqn"), seeds=2)
     assert call("results", "runs", "-o", "tidy")[0] == 0
@@ -63,6 +64,10 @@ MISTAKES = [
     (("plot", "runs", "--figures", "fig3"), "--figures must be one of"),
     (("plot", "runs", "--reference", "sac"), "the reference must be one of"),
     (("plot", "runs", "-o", "file"), "file"),
+    (("report", "nowhere"), "runs must be a folder"),
+    (("report", "runs", "-o", "report.pdf"), "must be a file ending in .html, got 'report.pdf'"),
+    (("report", "runs", "-o", "old.html"), "old.html already exists"),
+    (("report", "runs", "--reference", "sac"), "the reference must be one of"),
     (("plot", "unfinished"), "no run can be compared, so there is nothing to draw"),
 ]
 
@@ -76,10 +81,24 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     write_run(tmp_path / "runs")
     write_run(tmp_path / "unfinished", state="interrupted")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("mine")
+    for name in ("file", "old.html"):
+        (tmp_path / name).write_text("mine")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     code, _, err = call(*arguments)
     assert code == 2
     assert message in err
     assert len([line for line in err.strip().splitlines() if not line.startswith("not compared:")]) == 1
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_report_is_one_file(call: Call, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "cpp")
+    code, out, _ = call("report", "runs", "-o", "pages/report.html", "--title", "Mine")
+    assert code == 0
+    assert out.startswith("written: pages/report.html (")
+    text = (tmp_path / "pages" / "report.html").read_text()
+    assert "<title>Mine</title>" in text
+    assert "report.py runs -o pages/report.html" in text
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["report.html"]
+    assert call("report", "runs", "-o", "pages/report.html")[0] == 2
+    assert call("report", "runs", "-o", "pages/report.html", "--force")[0] == 0

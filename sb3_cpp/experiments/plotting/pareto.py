@@ -47,11 +47,11 @@ def _limit(ax: Axes, values: list[float], axis: str) -> None:
 
 def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:
     """Each name beside its point, on the side where it covers least of the points and names already there."""
-    styles, (width, height) = styles_for(values), ax.figure.get_size_inches() * 72.0  # type: ignore[union-attr]
-    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    places = {
-        algo: ((x - left) / (right - left) * width, (y - bottom) / (top - bottom) * height) for algo, (y, x) in values.items()
-    }
+    styles, figure = styles_for(values), ax.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # so that the axes have their place
+    points = 72.0 / figure.dpi * ax.transData.transform([(x, y) for y, x in values.values()])
+    places = dict(zip(values, points.tolist()))
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
     for algo, (x, y) in places.items():
         long = 0.65 * FONT * len(styles[algo].label)

@@ -27,14 +27,14 @@ STYLES = {
     "qrdqn": AlgorithmStyle("QR-DQN", "#5E5E5E", (0, (2, 1)), "X"),
     "ppo": AlgorithmStyle("PPO", "#56B4E9", (0, (6, 2)), "<"),
     "a2c": AlgorithmStyle("A2C", "#661100", (0, (3, 1, 1, 1)), ">"),
-    "cpi_0.01": AlgorithmStyle("DCPI, ζ = 0.01", "#332288", (0, (8, 2)), "1"),
-    "cpi_0.5": AlgorithmStyle("DCPI, ζ = 0.5", "#44AA99", (0, (1, 2)), "2"),
-    "cpi_cpi": AlgorithmStyle("DCPI, ζ of CPI", "#AA4499", (0, (4, 1, 1, 1)), "3"),
-    "cpi_spi": AlgorithmStyle("DCPI, ζ of A-SPI", "#999933", (0, (7, 1, 2, 1)), "4"),
+    "cpi_0.01": AlgorithmStyle("DCPI, ζ = 0.01", "#332288", (0, (8, 2)), "p"),
+    "cpi_0.5": AlgorithmStyle("DCPI, ζ = 0.5", "#44AA99", (0, (1, 2)), "*"),
+    "cpi_cpi": AlgorithmStyle("DCPI, ζ of CPI", "#AA4499", (0, (4, 1, 1, 1)), "h"),
+    "cpi_spi": AlgorithmStyle("DCPI, ζ of A-SPI", "#999933", (0, (7, 1, 2, 1)), "d"),
 }
 _SPARE_COLOURS = ("#882255", "#117733", "#88CCEE", "#DDCC77", "#6699CC", "#CC6677", "#AAAA00", "#AA4466")
 _SPARE_DASHES: tuple[Dashes, ...] = ((0, (9, 1)), (0, (2, 2)), (0, (6, 1, 1, 1)), (0, (3, 2)))
-_SPARE_MARKERS = ("p", "h", "*", "d", "H", "8")
+_SPARE_MARKERS = ("H", "8", "$+$", "$x$", "$o$")
 
 
 def styles_for(algos: Iterable[str]) -> Mapping[str, AlgorithmStyle]:
