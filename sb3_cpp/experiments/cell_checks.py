@@ -11,6 +11,7 @@ _NORMALISED = {
     "auc": "normalised_auc",
     "oscillation_l2": "normalised_oscillation_l2",
     "oscillation_inf": "normalised_oscillation_inf",
+    "oscillation_noise": "normalised_oscillation_noise",
     "training_oscillation_l2": "normalised_training_oscillation_l2",
     "training_oscillation_inf": "normalised_training_oscillation_inf",
 }

@@ -19,8 +19,23 @@ from sb3_cpp.metrics import (
     welch_p_value,
 )
 
-TASK_MEASURES = ("final_return", "oscillation_l2", "oscillation_inf", "auc", "final_training_return", "human_normalised")
-SUITE_MEASURES = ("normalised_return", "normalised_oscillation_l2", "normalised_oscillation_inf", "normalised_auc")
+TASK_MEASURES = (
+    "final_return",
+    "oscillation_l2",
+    "oscillation_inf",
+    "oscillation_noise",
+    "auc",
+    "final_training_return",
+    "training_oscillation_l2",
+    "human_normalised",
+)
+SUITE_MEASURES = (
+    "normalised_return",
+    "normalised_oscillation_l2",
+    "normalised_oscillation_inf",
+    "normalised_training_oscillation_l2",
+    "normalised_auc",
+)
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 _ORDER = ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
 

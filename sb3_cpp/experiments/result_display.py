@@ -39,10 +39,13 @@ def print_suite(results: Results, reference: str | None = None) -> None:
         here = table[table.task == task].set_index(["algo", "measure"])
         rows = [
             [algo, str(int(here.loc[(algo, "final_return"), "runs"]))]
-            + [interval_text(here.loc[(algo, measure)]) for measure in ("final_return", "oscillation_l2", "auc")]
+            + [
+                interval_text(here.loc[(algo, measure)]) if (algo, measure) in here.index else "-"
+                for measure in ("final_return", "oscillation_l2", "oscillation_noise", "auc")
+            ]
             for algo in dict.fromkeys(here.index.get_level_values("algo"))
         ]
-        columns = ("algo", "runs", "final return", "l2 oscillation", "area under curve")
+        columns = ("algo", "runs", "final return", "l2 oscillation", "of noise alone", "area under curve")
         print_table(f"{name}, {task}: IQM over seeds [95 % interval]", columns, rows)
     print_overall(results, name, reference)
 

@@ -18,6 +18,7 @@ a fall through the whole range. Columns of runs.csv:
 - best_return: the best evaluation
 - auc: mean height of the evaluation curve (its area over its span of steps), the speed of learning
 - oscillation_l2, oscillation_inf: falls of R_K, the root of the sum of their squares and the largest
+- oscillation_noise: the oscillation_l2 to be expected of a policy of constant return, from the spread of the episodes
 - training_oscillation_l2, training_oscillation_inf: the same of the training curve (100-episode means at 50 even steps)
 - return_low, return_high: range of the task
 - normalised_return, normalised_auc, normalised_oscillation_l2, ...: in units of that range

@@ -8,7 +8,7 @@ import pandas as pd
 
 from sb3_cpp.experiments.cell_checks import CELL
 from sb3_cpp.experiments.run_records import TRACES, RunRecord
-from sb3_cpp.metrics import area_under_curve, human_normalised_score, oscillation
+from sb3_cpp.metrics import area_under_curve, human_normalised_score, oscillation, oscillation_of_noise
 from sb3_cpp.metrics.atari_scores import atari_game
 
 EVALUATION, TRAINING = "evaluation", "training"
@@ -20,6 +20,7 @@ MEASURES = (
     "auc",
     "oscillation_l2",
     "oscillation_inf",
+    "oscillation_noise",
     "training_oscillation_l2",
     "training_oscillation_inf",
     "human_normalised",
@@ -44,7 +45,7 @@ def tabulate(records: Sequence[RunRecord]) -> Tables:
     for record in records:
         cell = {name: getattr(record, name) for name in CELL}
         for series, curve in ((EVALUATION, record.evaluations), (TRAINING, record.training)):
-            curves.append(curve.assign(**cell, series=series))
+            curves.append(curve[["step", "return"]].assign(**cell, series=series))
         if len(record.iterations):
             iterations.append(record.iterations.assign(**cell))
     runs = pd.DataFrame([measure_run(record) for record in records], columns=RUN_COLUMNS)
@@ -64,6 +65,8 @@ def measure_run(record: RunRecord) -> dict[str, Any]:
     if len(record.evaluations):
         steps, returns = record.evaluations["step"].to_numpy(), record.evaluations["return"].to_numpy()
         norms = oscillation(returns)
+        errors = record.evaluations["error"]
+        row["oscillation_noise"] = oscillation_of_noise(errors) if errors.notna().all() else np.nan
         row |= {"final_return": returns[-FINAL_EVALUATIONS:].mean(), "best_return": returns.max()}
         row |= {
             "auc": area_under_curve(steps, returns),

@@ -28,7 +28,7 @@ class RunRecord:
 
     :param state: "finished", "failed", "unfinished" or "unreadable"
     :param problem: why the run cannot be compared with others; empty if it can
-    :param evaluations: step and mean return of each evaluation
+    :param evaluations: step, mean return and its standard error (NaN for one episode) of each evaluation
     :param training: step and mean return of the last 100 training episodes, at 50 even steps of the run
     :param returns: of the training episodes
     :param iterations: K, timesteps, zeta, m_K, M_K, C_K; at most 200 rows, evenly chosen
@@ -44,7 +44,7 @@ class RunRecord:
     problem: str = ""
     n_timesteps: int = 0
     timesteps: int = 0
-    evaluations: pd.DataFrame = field(default_factory=lambda: pd.DataFrame({"step": [], "return": []}))
+    evaluations: pd.DataFrame = field(default_factory=lambda: pd.DataFrame({"step": [], "return": [], "error": []}))
     training: pd.DataFrame = field(default_factory=lambda: pd.DataFrame({"step": [], "return": []}))
     returns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     iterations: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -82,10 +82,12 @@ def _read_logs(record: RunRecord, folder: Path) -> None:
             steps, results = saved["timesteps"], saved["results"]
         # On-policy algorithms finish their last rollout, and are evaluated in it, after the steps that were asked for
         within = int(np.searchsorted(steps, record.n_timesteps)) + 1
-        steps, means = steps[:within], [float(np.mean(result)) for result in results[:within]]
+        steps, results = steps[:within], [np.asarray(result, dtype=np.float64) for result in results[:within]]
+        means = [float(np.mean(result)) for result in results]
+        errors = [result.std(ddof=1) / np.sqrt(result.size) if result.size > 1 else np.nan for result in results]
         if not np.isfinite(means).all():
             raise ValueError(f"{EVALUATIONS} has returns that are not finite")
-        record.evaluations = pd.DataFrame({"step": steps.astype(np.int64), "return": means})
+        record.evaluations = pd.DataFrame({"step": steps.astype(np.int64), "return": means, "error": errors})
         record.timesteps = int(steps[-1]) if len(steps) else 0
     if (folder / MONITOR).is_file() and (folder / MONITOR).stat().st_size:
         episodes = pd.read_csv(folder / MONITOR, comment="#")

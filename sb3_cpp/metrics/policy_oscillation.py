@@ -29,6 +29,20 @@ def oscillation(returns: ArrayLike) -> Oscillation:
     return Oscillation(drops.max(axis=-1), np.sqrt((drops**2).sum(axis=-1)))
 
 
+def oscillation_of_noise(standard_errors: ArrayLike) -> float:
+    """The ``||OJ||_2`` that a policy of constant return would show, only because each R_K is a mean of few episodes.
+
+    R_K - R_{K+1} of such a policy is symmetric around 0 with the variance s_K^2 + s_{K+1}^2, of which the falls are half:
+    ``sqrt(sum_K (s_K^2 + s_{K+1}^2) / 2)``. Oscillation that does not exceed it says nothing about the policy.
+
+    :param standard_errors: s_K, of each mean
+    """
+    variances = np.asarray(standard_errors, dtype=np.float64) ** 2
+    if variances.ndim != 1 or not np.all(np.isfinite(variances)):
+        raise ValueError(f"standard errors must be a list of finite numbers, got {standard_errors!r}")
+    return float(np.sqrt(np.sum(variances[:-1] + variances[1:]) / 2.0))
+
+
 def normalised_oscillation(returns: ArrayLike, low: float, high: float) -> Oscillation:
     """Both norms in units of the task's range of returns, ``oscillation((R - low) / (high - low))``.
 

@@ -24,6 +24,7 @@ def test_measures_by_hand(tmp_path: Path) -> None:
     assert run.best_return == 9.0
     assert run.final_training_return == 2.0
     assert run.training_oscillation_l2 == 0.0
+    assert run.oscillation_noise == pytest.approx(1.0)  # two episodes 1 apart: standard errors 0.5, four pairs of 0.25 each
 
 
 def test_normalisation_is_by_the_range_of_all_compared_runs_of_the_task(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sb3_cpp.metrics import normalised_oscillation, oscillation
+from sb3_cpp.metrics import normalised_oscillation, oscillation, oscillation_of_noise
 
 
 def test_oscillation_by_hand():
@@ -26,6 +26,26 @@ def test_curves_are_measured_one_by_one():
 def test_missing_returns_are_refused(bad):
     with pytest.raises(ValueError, match="returns must be a series of finite numbers"):
         oscillation(bad)
+
+
+def test_oscillation_of_noise_by_hand():
+    """Errors 3, 4, 0: (9 + 16) / 2 + (16 + 0) / 2 = 20.5."""
+    assert oscillation_of_noise([3.0, 4.0, 0.0]) == pytest.approx(np.sqrt(20.5))
+    assert oscillation_of_noise([5.0]) == 0.0
+
+
+def test_oscillation_of_noise_is_what_a_constant_policy_shows():
+    rng = np.random.default_rng(0)
+    episodes = rng.exponential(5.0, size=(2000, 20, 10))  # 2000 runs, 20 evaluations of 10 episodes, nothing is learnt
+    seen = oscillation(episodes.mean(axis=2)).l2
+    told = [oscillation_of_noise(run.std(axis=1, ddof=1) / np.sqrt(10)) for run in episodes]
+    assert np.mean(np.square(told)) == pytest.approx(np.mean(seen**2), rel=0.03)
+
+
+@pytest.mark.parametrize("bad", [[1.0, np.nan], 2.0])
+def test_unknown_errors_are_refused(bad):
+    with pytest.raises(ValueError, match="standard errors must be"):
+        oscillation_of_noise(bad)
 
 
 def test_normalised_oscillation_is_a_share_of_the_range():

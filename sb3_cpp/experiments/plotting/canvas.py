@@ -45,7 +45,7 @@ def dress(ax: Axes, title: str, xlabel: str, ylabel: str) -> None:
     ax.set_title(title, fontsize=FONT + 1)
     ax.set_xlabel(xlabel, fontsize=FONT)
     ax.set_ylabel(ylabel, fontsize=FONT)
-    ax.tick_params(labelsize=FONT - 1)
+    ax.tick_params(which="both", labelsize=FONT - 1)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(alpha=0.25, linewidth=0.6)
     ax.set_axisbelow(True)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from sb3_cpp.experiments.plotting.canvas import BAND, FAINT_BAND, dress, short_name, step_axis
 from sb3_cpp.experiments.plotting.styles import styles_for
 from sb3_cpp.experiments.results import Results
-from sb3_cpp.metrics import iqm_interval
+from sb3_cpp.metrics import Interval, iqm_interval
+
+ENOUGH_SEEDS = 5
 
 
 class CurveSet(NamedTuple):
@@ -43,7 +45,11 @@ def curve_set(results: Results, task: str, algo: str, series: str) -> CurveSet |
 def plot_curves(
     ax: Axes, results: Results, task: str, algos: Sequence[str], reference: str, series: str = "evaluation"
 ) -> None:
-    """One line per algorithm with its pointwise 95 % interval; the axis shows the range of the runs themselves."""
+    """One line per algorithm with a band; the axis shows the range of the runs themselves.
+
+    The band is the pointwise 95 % interval; with fewer than 5 seeds, whose intervals would cover the picture, it reaches from
+    the lowest seed to the highest.
+    """
     styles = styles_for(algos)
     lowest, highest = np.inf, -np.inf
     for algo, style in styles.items():
@@ -53,6 +59,8 @@ def plot_curves(
         middle = iqm_interval({task: curves.returns})
         opacity, above = (BAND, 3) if algo == reference or len(styles) < 4 else (FAINT_BAND, 2)
         ax.plot(curves.steps, middle.estimate, color=style.colour, linestyle=style.dashes, linewidth=1.4, zorder=above)
+        if len(curves.returns) < ENOUGH_SEEDS:
+            middle = Interval(middle.estimate, curves.returns.min(axis=0), curves.returns.max(axis=0))
         ax.fill_between(curves.steps, middle.low, middle.high, color=style.colour, alpha=opacity, linewidth=0)
         lowest, highest = min(lowest, curves.returns.min()), max(highest, curves.returns.max())
     if np.isfinite(lowest):

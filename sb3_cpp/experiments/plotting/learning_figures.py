@@ -9,7 +9,10 @@ from sb3_cpp.experiments.plotting.traces import QUANTITIES, plot_trace, traced
 from sb3_cpp.experiments.results import Results
 
 ABLATION = "cpi_"  # the designs of the ablation have names that begin with it
-_BAND = "Lines are interquartile means over seeds, bands their pointwise 95 % bootstrap intervals, cut at the frame."
+_BAND = (
+    "Lines are interquartile means over seeds, bands their pointwise 95 % bootstrap intervals, cut at the frame; with fewer "
+    "than 5 seeds the bands reach from the lowest to the highest seed."
+)
 
 
 def curves_of_all_tasks(results: Results, reference: str, series: str = "evaluation") -> Picture:

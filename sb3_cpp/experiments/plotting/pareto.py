@@ -13,10 +13,13 @@ from sb3_cpp.metrics import Interval
 Points = Mapping[str, tuple[Interval, Interval]]
 
 
-def plot_pareto(ax: Axes, points: Points, title: str, xlabel: str, ylabel: str, names: bool = True) -> None:
+def plot_pareto(
+    ax: Axes, points: Points, bounds: tuple[float, float], title: str, xlabel: str, ylabel: str, names: bool = True
+) -> None:
     """Left and up is better. The dashed line joins the algorithms that no other one beats on both.
 
     :param points: by algorithm, return and oscillation
+    :param bounds: the range of returns that is shown; oscillation is shown from 0 on, intervals are cut at the frame
     :param names: whether each point carries its algorithm's name
     """
     styles = styles_for(points)
@@ -31,18 +34,12 @@ def plot_pareto(ax: Axes, points: Points, title: str, xlabel: str, ylabel: str, 
         if np.isfinite(gain.low):
             ax.plot([x, x], [float(gain.low), float(gain.high)], color=style.colour, linewidth=1.0, alpha=0.55, zorder=2)
         ax.plot(x, y, style.marker, color=style.colour, markersize=6, zorder=3)
-    _limit(ax, [x for _, x in values.values()], "x")
-    _limit(ax, [y for y, _ in values.values()], "y")
+    margin = 0.06 * (bounds[1] - bounds[0]) or 1.0
+    ax.set_ylim(bounds[0] - margin, bounds[1] + margin)
+    ax.set_xlim(0.0, 1.3 * max(x for _, x in values.values()) or 1.0)
     dress(ax, title, xlabel, ylabel)
     if names:
         _name_points(ax, values)
-
-
-def _limit(ax: Axes, values: list[float], axis: str) -> None:
-    """Room around the points; intervals much longer than their spread are cut at the frame."""
-    low, high = min(values), max(values)
-    margin = 0.45 * (high - low) or 0.5 * abs(high) or 0.5
-    getattr(ax, f"set_{axis}lim")(low - margin if axis == "y" else max(low - margin, 0.0), high + margin)
 
 
 def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:

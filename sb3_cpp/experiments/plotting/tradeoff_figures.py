@@ -37,7 +37,7 @@ def pareto_of_all_tasks(results: Results) -> Picture:
     }
     figure = new_figure(COLUMN + 0.7, 3.2)
     label = r"normalised oscillation $\|OJ\|_2$ (less is better)"
-    plot_pareto(figure.subplots(), points, "", label, "normalised final return")
+    plot_pareto(figure.subplots(), points, (0.0, 1.0), "", label, "normalised final return")
     caption = (
         "Left and up is better; the dashed line joins the algorithms that no other one beats on both. Points are "
         "interquartile means over all runs of all tasks, crosses their 95 % bootstrap intervals, cut at the frame. Both axes "
@@ -57,7 +57,7 @@ def pareto_by_task(results: Results) -> Picture:
             for algo, gain in here.items()
             if gain
         }
-        plot_pareto(ax, points, short_name(task), NORMS["l2"][0], "final return", names=False)
+        plot_pareto(ax, points, _range(results, task), short_name(task), NORMS["l2"][0], "final return", names=False)
     assert corner is not None
     draw_legend(corner, line_handles(styles_for(algos), markers=True))
     caption = "As for all tasks, in the units of the return: interquartile means over seeds with their 95 % intervals."
@@ -91,6 +91,12 @@ def oscillation_bars(results: Results, norm: str, reference: str) -> Picture:
         "bars, over all tasks by a permutation test (* 0.05, ** 0.01, *** 0.001, n.s. not significant)."
     )
     return Picture(f"oscillation_{norm}", f"Oscillation: {words}", caption, figure)
+
+
+def _range(results: Results, task: str) -> tuple[float, float]:
+    runs = results.used()
+    row = runs[runs.task == task].iloc[0]
+    return float(row.return_low), float(row.return_high)
 
 
 def _falls(values: Scores) -> Interval:

@@ -19,14 +19,17 @@ _SUITE = {
     "normalised_return": "final return",
     "normalised_oscillation_l2": "‖OJ‖₂",
     "normalised_oscillation_inf": "‖OJ‖∞",
+    "normalised_training_oscillation_l2": "‖OJ‖₂ in training",
     "normalised_auc": "area under curve",
 }
 _TASK = {
     "final_return": "final return",
     "oscillation_l2": "‖OJ‖₂",
     "oscillation_inf": "‖OJ‖∞",
+    "oscillation_noise": "‖OJ‖₂ of noise",
     "auc": "area under curve",
     "final_training_return": "final training return",
+    "training_oscillation_l2": "‖OJ‖₂ in training",
     "human_normalised": "human-normalised return",
 }
 

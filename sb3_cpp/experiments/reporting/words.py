@@ -9,6 +9,15 @@ WORDS = (
         "falls, and the largest fall (Zhu et al., Cautious Policy Programming). A run that learns nothing oscillates little: "
         "read it beside the return.",
     ),
+    (
+        "‖OJ‖₂ of noise",
+        "The oscillation that a policy of constant return would show, only because an evaluation is the mean of few episodes. "
+        "Oscillation that hardly exceeds it says nothing about the policy.",
+    ),
+    (
+        "‖OJ‖₂ in training",
+        "The same norm of the curve of the last 100 training episodes, at 50 even steps: smoother, less noisy.",
+    ),
     ("area under curve", "Mean height of the curve of evaluations over training: learning speed, in units of the return."),
     (
         "normalised",

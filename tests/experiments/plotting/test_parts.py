@@ -14,7 +14,7 @@ from sb3_cpp.experiments.plotting.profiles import plot_profiles
 from sb3_cpp.experiments.plotting.styles import STYLES, styles_for
 from sb3_cpp.experiments.plotting.traces import plot_trace
 from sb3_cpp.experiments.results import load_results
-from sb3_cpp.metrics import Interval, iqm
+from sb3_cpp.metrics import Interval, iqm, iqm_interval
 from tests.experiments.synthetic_runs import write_grid, write_run
 
 # Linear RGB of a dichromat (Machado, Oliveira and Fernandes 2009, severity 1)
@@ -84,6 +84,18 @@ def test_curve_is_the_iqm_over_seeds_within_its_band(tmp_path: Path) -> None:
     assert ax.get_ylim()[0] < curves.returns.min()
 
 
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_band_is_the_range_of_few_seeds_and_the_interval_of_more(tmp_path: Path, seeds: int) -> None:
+    results = load_results(write_grid(tmp_path, algos=("dqn",), envs=("CartPole-v1",), seeds=seeds))
+    curves = curve_set(results, "CartPole-v1", "dqn", "evaluation")
+    assert curves is not None
+    ax = new_figure(3, 3).subplots()
+    plot_curves(ax, results, "CartPole-v1", ["dqn"], "dqn")
+    corners = ax.collections[0].get_paths()[0].vertices[:, 1]
+    expected = curves.returns if seeds < 5 else np.array(iqm_interval({"x": curves.returns})[1:])
+    assert (corners.min(), corners.max()) == pytest.approx((expected.min(), expected.max()))
+
+
 def test_seeds_with_other_steps_are_read_off_where_all_have_values(tmp_path: Path) -> None:
     write_run(tmp_path, seed=0, evaluations=[1, 2, 3, 4], n_timesteps=400)
     write_run(tmp_path, seed=1, evaluations=[2, 4, 6, 8], n_timesteps=400)
@@ -130,7 +142,9 @@ def test_pareto_plane_has_return_upwards_and_oscillation_to_the_right() -> None:
         "cpp": (Interval(np.float64(9.0), 8.0, 10.0), Interval(np.float64(1.0), 0.5, 2.0)),
         "dqn": (Interval(np.float64(5.0), none, none), Interval(np.float64(3.0), none, none)),
     }
-    plot_pareto(ax, points, "", "x", "y")  # type: ignore[arg-type]
+    plot_pareto(ax, points, (0.0, 10.0), "", "x", "y")  # type: ignore[arg-type]
+    assert ax.get_xlim()[0] == 0.0
+    assert ax.get_ylim() == pytest.approx((-0.6, 10.6))
     markers = [line for line in ax.lines if line.get_marker() != "None"]
     assert [(float(m.get_xdata()[0]), float(m.get_ydata()[0])) for m in markers] == [(1.0, 9.0), (3.0, 5.0)]
     assert len(ax.lines) == 1 + 2 + 2  # the front, two points, and the two intervals of one of them
@@ -145,7 +159,7 @@ def test_names_of_close_points_do_not_cover_each_other() -> None:
         algo: (one, Interval(np.float64(1.0 + 0.01 * i), one.low, one.high)) for i, algo in enumerate(("mdqn", "qrdqn", "cvi"))
     }
     points["ppo"] = (Interval(np.float64(0.0), one.low, one.high), Interval(np.float64(2.0), one.low, one.high))
-    plot_pareto(ax, points, "", "x", "y")
+    plot_pareto(ax, points, (0.0, 1.0), "", "x", "y")
     figure.canvas.draw()
     boxes = [text.get_window_extent() for text in ax.texts]
     assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
