@@ -18,7 +18,6 @@ from sb3_cpp.metrics import significance_stars
 _SUITE = {
     "normalised_return": "final return",
     "normalised_oscillation_l2": "‖OJ‖₂",
-    "normalised_oscillation_inf": "‖OJ‖∞",
     "normalised_training_oscillation_l2": "‖OJ‖₂ in training",
     "normalised_auc": "area under curve",
 }
