@@ -3,6 +3,7 @@
 import sb3_cpp.linear
 import sb3_cpp.tabular  # noqa: F401  # both register their environments
 from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.checkpointing import CheckpointCallback
 from sb3_cpp.deep import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.version import __version__
 
@@ -13,6 +14,7 @@ __all__ = [
     "ALGORITHMS",
     "CVI",
     "MDQN",
+    "CheckpointCallback",
     "DeepCPI",
     "DeepCPP",
     "IterationCallback",

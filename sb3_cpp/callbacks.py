@@ -58,7 +58,11 @@ class IterationCallback(BaseCallback):
         if not isinstance(self.model, RegularizedDQN):
             raise InvalidArgument(f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}")
         self._written = self.model.iteration
-        self._returns = []
+        # Kept with the model: a run that goes on, or is resumed, has the episodes of the iteration so far
+        states = self.model.callback_states
+        if self.model.num_timesteps == 0:
+            states.pop(self.path.name, None)
+        self._returns = states.setdefault(self.path.name, [])
         has_rows = self.path.exists() and self.path.stat().st_size > 0
         if has_rows and self.model.iteration == 0 and len(self.path.read_text().splitlines()) > 1:
             raise InvalidArgument(f"path must not hold the iterations of another run, got {self.path}")
@@ -73,7 +77,7 @@ class IterationCallback(BaseCallback):
     def _on_step(self) -> bool:
         # A target update happens after the callbacks of its step, so its row is written one step later
         self._write_iteration()
-        self._returns += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        self._returns.extend(info["episode"]["r"] for info in self.locals["infos"] if "episode" in info)
         return True
 
     def _on_training_end(self) -> None:
@@ -84,7 +88,8 @@ class IterationCallback(BaseCallback):
             return
         self._written = self.model.iteration
         record: dict[str, Any] = dict(self.model.iteration_record)
-        returns, self._returns = self._returns, []
+        returns = list(self._returns)
+        self._returns.clear()
         if self.eval_env is not None:
             returns = self._evaluate() if self._written % self.eval_every == 0 else []
         record["episodes"] = len(returns)

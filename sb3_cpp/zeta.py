@@ -26,6 +26,7 @@ __all__ = [
     "exact_spi",
     "linear_cpp",
     "log_policy_change_bound",
+    "measured_spi",
     "policy_change_bound",
     "theorem4",
 ]
@@ -150,6 +151,16 @@ def dcpi(ratio: Scalar) -> Scalar:
 def dcpp(ratio: Scalar, log_c: float) -> Scalar:
     """Deep CPP: ``1/C_K * m/M`` (CPP Eq. cpp_zeta); ``ratio = m/M`` of an AdvantageTracker, ``log_c = log C_K``."""
     return _scaled_by_inverse(ratio, log_c)
+
+
+def measured_spi(ratio: Scalar) -> Scalar:
+    """E-SPI's coefficient with everything measured on batches, ``A / (delta * range)``, without its factor of gamma.
+
+    ``ratio = m/M`` of an AdvantageTracker that is given the mean advantage of the new policy over the old one, and as maximum
+    ``delta * range`` (see :func:`exact_spi`), which C_K only bounds. Dropping the factor is what :func:`dcpi` and
+    :func:`dcpp` do too.
+    """
+    return _clip(ratio)
 
 
 def _scaled_by_inverse(advantage: Scalar, log_scale: float) -> Scalar:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sb3_cpp.experiments.command_line import CommandLine, run_command
 from sb3_cpp.experiments.config import load_yaml, settings_from
-from sb3_cpp.experiments.pendulum_report import run_pendulum
+from sb3_cpp.experiments.pendulum_run import run_pendulum
 from sb3_cpp.experiments.pendulum_study import ALGORITHMS, PendulumSettings
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pendulum.yml"
@@ -35,13 +35,14 @@ def main() -> int:
     parser.add_argument("--config", default=str(CONFIG), help="settings, overridden by flags (default: configs/pendulum.yml)")
     parser.add_argument("--algos", nargs="+", default=argparse.SUPPRESS, help=f"some of: {' '.join(ALGORITHMS)}")
     parser.add_settings(PendulumSettings, FLAGS)
+    parser.add_argument("--jobs", type=int, help="processes at once (default: one per processor); changes no number")
     default = "runs/pendulum/gamma_<gamma>_trials_<trials>_seed_<seed>"
     parser.add_output(default)
     args = vars(parser.parse_args())
-    config, force, out = args.pop("config"), args.pop("force"), args.pop("out", None)
+    config, force, out, jobs = args.pop("config"), args.pop("force"), args.pop("out", None), args.pop("jobs")
     settings = settings_from(PendulumSettings, {**load_yaml(config), **args}, config)
     return run_pendulum(
-        settings, out or f"runs/pendulum/gamma_{settings.gamma}_trials_{settings.trials}_seed_{settings.seed}", force
+        settings, out or f"runs/pendulum/gamma_{settings.gamma}_trials_{settings.trials}_seed_{settings.seed}", force, jobs
     )
 
 

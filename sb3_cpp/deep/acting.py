@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import torch as th
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import get_parameters_by_name
 from stable_baselines3.dqn.policies import QNetwork
@@ -9,7 +10,9 @@ from torch import nn
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep.base import RegularizedDQN
+from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.policies import ActingCnnPolicy, ActingMlpPolicy, ActingMultiInputPolicy, ActingNetwork
+from sb3_cpp.regularization import log_boltzmann
 
 
 class ActingDQN(RegularizedDQN):
@@ -44,6 +47,14 @@ class ActingDQN(RegularizedDQN):
 
     def _acting_network(self) -> nn.Module:
         return self.acting_net
+
+    def _acting_values(self, batch: Batch) -> th.Tensor:
+        """Outputs of the acting network at s, with gradient, computed once."""
+        return batch.once("acting", lambda: batch.learning(self.acting_net))
+
+    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        pair = (self._acting_values(batch), batch.frozen(self.acting_net_target))
+        return log_boltzmann(pair[0], self.behaviour_temperature), log_boltzmann(pair[1], self.behaviour_temperature)
 
     def _joint_networks(self) -> list[nn.Module]:
         return [self.acting_net_target]

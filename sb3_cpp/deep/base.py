@@ -1,34 +1,35 @@
 """SB3's DQN, with what regularised algorithms change turned into hooks."""
 
 import inspect
-import math
 from collections import defaultdict
 from functools import reduce
+from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from torch.nn import functional as F
 
 from sb3_cpp.checks import InvalidArgument, check_choice
+from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, run_preprocessed, speed_up
+from sb3_cpp.deep.resumable import Resumable
 from sb3_cpp.regularization import log_boltzmann
 
-SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
-
+MEASURE_EVERY = 100  # updates at least between two measurements of health, which cost about one update each
 VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
 
-class RegularizedDQN(DQN):
+class RegularizedDQN(Resumable):
     """
     The training loop of all algorithms here. With its own hooks it is SB3's DQN, bit for bit.
 
@@ -79,7 +80,8 @@ class RegularizedDQN(DQN):
         self.fast = type(self) is not RegularizedDQN if fast is None else bool(fast)
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
-        self._measure_gradients = True
+        self.bad_batch_path: Path | None = None  # where a batch with a non-finite loss is saved
+        self._measure, self._measured = True, 0
         try:
             super().__init__(policy, env, *dqn_args, **dqn_kwargs)
         except InvalidArgument:
@@ -148,6 +150,10 @@ class RegularizedDQN(DQN):
         """Temperature of the Boltzmann policy over the values of ``_log_behaviour``."""
         return 1.0
 
+    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        """Log-probabilities at s of the learning policy and of the previous one, for the health figures."""
+        return log_boltzmann(batch.q, self.behaviour_temperature), log_boltzmann(batch.target_q, self.behaviour_temperature)
+
     # --- the loop ---------------------------------------------------------------------------------------------------------
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
@@ -168,14 +174,17 @@ class RegularizedDQN(DQN):
 
             losses = self._losses(batch, target)
             loss = reduce(th.add, losses.values())
-            if self._measure_gradients:
-                self._record_gradients(losses)
+            if self._measure:
+                self._record_health(batch, losses)
 
             # Optimize the policy, each network's gradient clipped by itself
             self.policy.optimizer.zero_grad()
             loss.backward()
             norms = [nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None]) for ps in self._online_parameters]
-            values, lengths = self._read(loss, losses, norms, step)
+            values, lengths, finite = health.read(loss, losses, norms)
+            if not finite:  # before the weights change
+                where = f"{type(self).__name__} at update {self._n_updates + step + 1}"
+                health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
             for parameters, norm, length in zip(self._online_parameters, norms, lengths):
                 if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
@@ -220,49 +229,27 @@ class RegularizedDQN(DQN):
 
     def _end_iteration(self) -> None:
         self.iteration += 1
-        self._measure_gradients = True
+        self._measure = self._n_updates - self._measured >= MEASURE_EVERY
         self.iteration_record = {"K": self.iteration, "timesteps": self.num_timesteps, **self._on_iteration_end()}
 
     def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
         return VALUE_LOSSES[self.loss](prediction, target)
 
-    def _read(
-        self, loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor], step: int
-    ) -> tuple[dict[str, float], list[float]]:
-        """Losses by name and gradient norms as numbers, read from the device at once; raises if one is not finite."""
-        parts = {"loss": loss}
+    def _record_health(self, batch: Batch, losses: dict[str, th.Tensor]) -> None:
+        """Once per iteration (with soft target updates, where each step is one: every so often): what shows that numbers are
+        about to leave their range, and which loss leads."""
+        self._measure, self._measured = False, self._n_updates
+        with th.no_grad():
+            figures = health.figures(batch.q.detach(), *self._policies(batch))
+        for name, figure in figures.items():
+            self.logger.record(f"health/{name}", figure)
         if len(losses) > 1:
-            parts |= {f"{name}_loss": value for name, value in losses.items()}
-        values = th.stack([tensor.detach() for tensor in (*parts.values(), *norms)]).tolist()
-        if not all(map(math.isfinite, values)):
-            self._refuse(loss, losses, norms, step)
-        return dict(zip(parts, values)), values[len(parts) :]
-
-    def _refuse(self, loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor], step: int) -> NoReturn:
-        """Raise a ValueError that says what is not finite: the losses, else their sum, else the gradients."""
-        for parts in (losses, {"sum": loss}, {"gradient norm": reduce(th.add, norms)}):
-            broken = [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]
-            if broken:
-                break
-        raise ValueError(
-            f"{type(self).__name__}: non-finite loss at update {self._n_updates + step + 1} "
-            f"({', '.join(broken)}); the weights are unchanged. "
-            "Check the rewards and observations for NaN or infinity, or try a smaller learning_rate."
-        )
-
-    def _record_gradients(self, losses: dict[str, th.Tensor]) -> None:
-        """Once per iteration: the norm of each loss's own gradient, to see which one leads."""
-        self._measure_gradients = False
-        if len(losses) == 1:
-            return
-        parameters = [p for online, _ in self._network_pairs() for p in online.parameters() if p.requires_grad]
-        for name, value in losses.items():
-            gradients = th.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
-            norm = nn.utils.get_total_norm([g for g in gradients if g is not None])
-            self.logger.record(f"train/{name}_grad_norm", norm.item())
+            parameters = [p for online in self._online_parameters for p in online if p.requires_grad]
+            for name, norm in health.gradient_norms(losses, parameters).items():
+                self.logger.record(f"train/{name}_grad_norm", norm)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_preprocessor", "_online_parameters"]
+        return [*super()._excluded_save_params(), "_preprocessor", "_online_parameters", "bad_batch_path"]
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
@@ -298,22 +285,3 @@ class RegularizedDQN(DQN):
         with th.no_grad():
             actions = th.multinomial(self._log_behaviour(obs).exp(), num_samples=1).flatten().cpu().numpy()
         return (actions if is_vectorized else actions.squeeze(axis=0)), state
-
-    def learn(
-        self: SelfRegularizedDQN,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int = 4,
-        tb_log_name: str | None = None,
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> SelfRegularizedDQN:
-        """As DQN's ``learn``; TensorBoard logs go under the class's own name unless ``tb_log_name`` is given."""
-        return super().learn(
-            total_timesteps=total_timesteps,
-            callback=callback,
-            log_interval=log_interval,
-            tb_log_name=tb_log_name or type(self).__name__,
-            reset_num_timesteps=reset_num_timesteps,
-            progress_bar=progress_bar,
-        )

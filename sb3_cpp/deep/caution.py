@@ -31,7 +31,10 @@ RULES: dict[str, Callable[[Estimate], float]] = {
     "dcpi": lambda e: rules.dcpi(e.ratio),
     "cpi": lambda e: rules.cpi(e.mean, e.gamma, e.r_max),
     "spi": lambda e: rules.approximate_spi(e.mean, e.gamma, e.r_max),
+    "measured": lambda e: rules.measured_spi(e.ratio),
 }
+MEASURED = "measured"
+"""The rule whose M_K is not the largest advantage but the product that C_K only bounds; see DeepCPP."""
 
 
 class Caution:
@@ -57,9 +60,9 @@ class Caution:
             check_number("rho1", rho1, 0.0, 1.0, high_open=True), check_number("rho2", rho2, 0.0, 1.0, high_open=True)
         )
 
-    def observe(self, advantages: th.Tensor) -> None:
-        """Take in the advantages of a batch, one per state."""
-        self.tracker.update(advantages.mean(), advantages.max())
+    def observe(self, advantages: th.Tensor, scale: th.Tensor | None = None) -> None:
+        """Take in the advantages of a batch, one per state, and what M_K is the running maximum of (without it: they)."""
+        self.tracker.update(advantages.mean(), advantages.max() if scale is None else scale)
 
     def refresh(self, gamma: float, log_c: float | None = None) -> dict[str, float]:
         """Set zeta for the next iteration; returns it with m_K and M_K."""

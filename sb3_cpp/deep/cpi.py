@@ -65,7 +65,7 @@ class DeepCPI(ActingDQN):
         return batch.once("log_previous", lambda: th.log_softmax(batch.frozen(self.acting_net_target), dim=1))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        log_policy = th.log_softmax(batch.learning(self.acting_net), dim=1)
+        log_policy = th.log_softmax(self._acting_values(batch), dim=1)
         log_mix = log_mixture(log_one_hot(batch.q.detach()), self._log_previous(batch), self.zeta)
         return {**super()._losses(batch, target), "policy": projection_loss(log_policy, log_mix)}
 

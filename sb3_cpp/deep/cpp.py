@@ -10,7 +10,7 @@ from torch import nn
 from sb3_cpp.checks import check_choice, check_number
 from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.caution import RULES, Caution
+from sb3_cpp.deep.caution import MEASURED, RULES, Caution
 from sb3_cpp.deep.cvi import preference_target
 from sb3_cpp.regularization import (
     greedy_advantage,
@@ -38,8 +38,9 @@ class DeepCPP(RegularizedDQN):
     :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
     :param alpha: share of the KL weight, in [0, 1)
     :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward
-    :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi"), recomputed
-        at every target update, or a fixed number in [0, 1]; 1 is plain regularised DQN
+    :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi", or "measured",
+        E-SPI's ``A / (delta * range)`` measured on the batches), recomputed at every target update, or a fixed number in
+        [0, 1]; 1 is plain regularised DQN
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of its running maximum M_K, in [0, 1)
     :param r_max: bound of the absolute reward, > 0, for C_K
@@ -123,12 +124,22 @@ class DeepCPP(RegularizedDQN):
         """pi- at s, for the statistics and for the projection."""
         return batch.once("log_previous", lambda: self._log_previous(batch.target_q))
 
+    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        log_previous = self._log_previous_now(batch)
+        return self._log_policy(batch.q, log_previous), log_previous
+
     def _update_statistics(self, batch: Batch) -> None:
         log_previous = self._log_previous_now(batch)
         q = batch.q.detach()
         if self.form == "implicit":  # Psi = Q + sigma log pi-
             q = q - self.alpha * self.temperature * log_previous
-        self.caution.observe(greedy_advantage(q, log_previous))
+        if self.caution.rule != MEASURED:
+            self.caution.observe(greedy_advantage(q, log_previous))
+            return
+        change = self._log_policy(batch.q.detach(), log_previous).exp() - log_previous.exp()
+        advantages = (change * q).sum(-1)
+        distance = change.abs().sum(-1).max()
+        self.caution.observe(advantages, distance * (advantages.max() - advantages.min()))
 
     def _on_iteration_end(self) -> dict[str, float]:
         bound = (self.iteration, self.alpha, self.gamma, self.temperature, self.caution.r_max, self.error_bound)

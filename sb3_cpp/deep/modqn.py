@@ -56,8 +56,12 @@ class MoDQN(ActingDQN):
             return self.momentum
         return max(self.kappa / (self.kappa + self.iteration), self.momentum_floor)
 
+    @property
+    def behaviour_temperature(self) -> float:
+        return self.temperature
+
     def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
-        return log_boltzmann(self.acting_net(obs), self.temperature)
+        return log_boltzmann(self.acting_net(obs), self.behaviour_temperature)
 
     def _target(self, batch: Batch) -> th.Tensor:
         greedy = batch.frozen_next(self.acting_net_target).argmax(dim=1, keepdim=True)
@@ -66,5 +70,5 @@ class MoDQN(ActingDQN):
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         old = batch.taken(batch.frozen(self.acting_net_target))
         average = (1.0 - self.momentum_weight) * old + self.momentum_weight * target
-        prediction = batch.taken(batch.learning(self.acting_net))
+        prediction = batch.taken(self._acting_values(batch))
         return {**super()._losses(batch, target), "momentum": self._value_loss(prediction, average)}

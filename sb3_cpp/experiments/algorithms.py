@@ -44,8 +44,8 @@ def algorithm_names() -> list[str]:
 
 def get_algorithm(name: str) -> type[BaseAlgorithm]:
     """The class behind a name; an unknown name is answered with the nearest ones."""
-    if name not in _registry:
-        raise InvalidArgument(f"unknown algorithm {name!r}{suggestion(name, _registry)}")
+    if not isinstance(name, str) or name not in _registry:  # a suite may say anything
+        raise InvalidArgument(f"unknown algorithm {name!r}{suggestion(str(name), _registry)}")
     return _registry[name]
 
 

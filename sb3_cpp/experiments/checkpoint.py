@@ -1,61 +1,39 @@
-"""Checkpoints of a run: the model, its replay buffer and how far the logs had come, written whole or not at all."""
+"""Checkpoints in the folder of a run, and what a run may be started from."""
 
 import errno
+import io
 import os
-import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_cpp.checkpointing import DamagedCheckpoint, manifest, resuming, store
+from sb3_cpp.checkpointing.files import discard, write_durably
 from sb3_cpp.checks import InvalidArgument
 
-FOLDER, MODEL, BUFFER, COUNTERS = "checkpoint", "model.zip", "replay_buffer.pkl", "counters.yml"
+FOLDER, MODEL = "checkpoint", store.MODEL
 
 
 def save_model(model: BaseAlgorithm, path: Path) -> None:
     """Write a model beside its place and move it there, so that a half-written file never carries the name."""
     part = path.with_suffix(".part.zip")
+    zipped = io.BytesIO()
+    model.save(zipped)
     try:
-        model.save(part)
+        write_durably(part, zipped.getvalue())
         os.replace(part, path)
-    except RuntimeError as error:  # torch reports a write that failed in its own way
-        raise OSError(errno.ENOSPC, f"could not write {path}: {error}") from error
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, f"could not write {path}: {error.strerror}") from error
     finally:
         part.unlink(missing_ok=True)
 
 
-def save_checkpoint(run: Path, model: BaseAlgorithm, counters: dict[str, Any]) -> Path:
-    """Replace the checkpoint of a run; the previous one stays until the new one is complete.
-
-    :param run: the run's folder
-    :param counters: what else a continued run must know, plain values
-    """
-    folder, part, old = run / FOLDER, run / f"{FOLDER}.part", run / f"{FOLDER}.old"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        save_model(model, part / MODEL)
-        if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
-            model.save_replay_buffer(part / BUFFER)
-        (part / COUNTERS).write_text(yaml.safe_dump({"timesteps": model.num_timesteps, **counters}), encoding="utf-8")
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    if folder.exists():
-        os.replace(folder, old)
-    os.replace(part, folder)
-    shutil.rmtree(old, ignore_errors=True)
-    return folder
-
-
 def find_checkpoint(run: Path) -> Path | None:
-    """The newest complete checkpoint of a run (the previous one, if a process died between two renames)."""
-    return next((run / name for name in (FOLDER, f"{FOLDER}.old") if (run / name / COUNTERS).is_file()), None)
+    """The newest checkpoint of a run."""
+    return store.newest(run / FOLDER)
 
 
 def locate_checkpoint(path: str | Path) -> Path:
@@ -63,21 +41,34 @@ def locate_checkpoint(path: str | Path) -> Path:
     path = Path(path)
     if path.is_file() and path.suffix == ".zip":
         return path
-    if (path / COUNTERS).is_file():
-        return path
-    found = find_checkpoint(path)
-    if found is None:
-        raise InvalidArgument(f"no checkpoint at {path} (a run's folder, its {FOLDER}/ or a model.zip)")
-    return found
+    for folder in (path, path / FOLDER):
+        if (folder / manifest.NAME).is_file() or store.newest(folder) is not None:
+            return store.locate(folder)
+    raise InvalidArgument(f"no checkpoint at {path} (a run's folder, its {FOLDER}/ or a model.zip)")
 
 
 def read_counters(checkpoint: Path) -> dict[str, Any]:
-    return yaml.safe_load((checkpoint / COUNTERS).read_text(encoding="utf-8"))
+    """How far the run and its logs had come."""
+    content = manifest.read(checkpoint)
+    return {"timesteps": content["timesteps"], **content["counters"]}
 
 
-def load_checkpoint(algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEnv) -> BaseAlgorithm:
-    """The model with its replay buffer, ready to go on learning."""
-    model = algorithm.load(checkpoint if checkpoint.is_file() else checkpoint / MODEL, env=env)
-    if isinstance(model, OffPolicyAlgorithm) and (checkpoint / BUFFER).is_file():
-        model.load_replay_buffer(checkpoint / BUFFER)
-    return model
+def load_model(algorithm: type[BaseAlgorithm], path: Path, env: VecEnv) -> BaseAlgorithm:
+    """A saved model, ready to go on learning with an empty replay buffer."""
+    return algorithm.load(path, env=env)
+
+
+def load_checkpoint(algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEnv) -> tuple[BaseAlgorithm, Path]:
+    """The model of a checkpoint, as it was; if that is damaged the one before, which leads to the same results, with a line
+    that says so. Gives the checkpoint it came from, too."""
+    try:
+        return resuming.load(algorithm, checkpoint, env), checkpoint
+    except DamagedCheckpoint as error:
+        previous = resuming.previous_intact(checkpoint)
+        if previous is None:
+            raise DamagedCheckpoint(f"{checkpoint} is damaged ({error}); no earlier one is intact") from None
+        step = manifest.read(previous)["timesteps"]
+        print(f"{checkpoint} is damaged ({error}); going on from the one before, at step {step:,}", file=sys.stderr)
+        model = resuming.load(algorithm, previous, env)
+        discard(checkpoint)
+        return model, previous

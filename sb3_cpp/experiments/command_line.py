@@ -16,7 +16,7 @@ class CommandLine(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
     def add_settings(self, cls: type, help_texts: dict[str, str]) -> None:
         """One flag per setting that has a help text; one not given stays out of the namespace, so that a file can set it."""
@@ -52,7 +52,7 @@ def run_command(main: Callable[[], int]) -> NoReturn:
     try:
         code = main()
     except InvalidArgument as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         code = 2
     except OSError as error:  # a full disk, a folder without permission
         print(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)

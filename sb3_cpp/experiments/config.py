@@ -22,7 +22,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument(f"config must be a readable file, got {str(path)!r} ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:  # ValueError: 2020-13-45 as a date
         raise InvalidArgument(f"config must be YAML, got {str(path)!r} ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
         raise InvalidArgument(f"config must be a mapping of names to values, got {str(path)!r} with {content!r}")
@@ -30,14 +30,24 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
     return content
 
 
-def refuse_text_numbers(value: Any, place: str) -> None:
-    """Raise for text such as ``1e-3``, at any depth."""
+def refuse_text_numbers(
+    value: Any, place: str, above: tuple[int, ...] = (), seen: frozenset[int] | set[int] = frozenset()
+) -> None:
+    """Raise for text such as ``1e-3``, at any depth, and for what contains itself, which YAML can say."""
+    seen = seen if isinstance(seen, set) else set()  # what is repeated by reference is looked at once
+    if isinstance(value, (Mapping, list)):
+        if id(value) in above:
+            raise InvalidArgument(f"{place} must not contain itself")
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        above = (*above, id(value))
     if isinstance(value, Mapping):
         for key, entry in value.items():
-            refuse_text_numbers(entry, f"{place}: {key}")
+            refuse_text_numbers(entry, f"{place}: {key}", above, seen)
     elif isinstance(value, list):
         for entry in value:
-            refuse_text_numbers(entry, place)
+            refuse_text_numbers(entry, place, above, seen)
     elif isinstance(value, str) and "e" in value.lower():
         try:
             number = float(value)

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_cpp.checkpointing.resuming import FOREIGN
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.experiments.algorithms import get_algorithm
@@ -45,11 +48,13 @@ def enjoy(
     check_number("--episodes", episodes, 1)
     path = check_video(video) if video is not None else None
     folder = Path(run) if run is not None else _usual_folder(algo, env, seed, suite, root)
+    if run is not None:
+        print(FOREIGN.format(folder), flush=True)
     config, model = load_run(folder, load_best)
     mode = "rgb_array" if path is not None else _window(render)
     if mode != "human":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without looking for a screen
-    venv = make_run_environment(config, training=False, **({"render_mode": mode} if mode else {}))
+    venv = make_run_environment(replace(config, eval_envs=1), training=False, **({"render_mode": mode} if mode else {}))
     venv.seed(play_seed)
     try:
         frames, returns = _play(model, venv, episodes, not stochastic, path is not None, show_policy)
@@ -65,7 +70,7 @@ def enjoy(
 
 def _usual_folder(algo: str, env: str, seed: int, suite: str | None, root: str) -> Path:
     check_environment(env)
-    name = Path(suite).stem if suite else suite_of(env).name
+    name = Path(suite).stem if suite is not None else suite_of(env).name
     return RunConfig(name, algo, env, seed, 1, algo).folder(root)
 
 
@@ -80,10 +85,17 @@ def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm
         path = folder / BEST_MODEL if (folder / BEST_MODEL).is_file() else None
     if path is None or not (folder / CONFIG_FILE).is_file():
         raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
-    config = RunConfig(**yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"])
+    try:
+        config = RunConfig(**yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"])
+    except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{folder / CONFIG_FILE} must be that of a run ({' '.join(str(error).split())})") from None
     algorithm = get_algorithm(config.algorithm)
     changes: dict[str, Any] = {"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}
-    return config, algorithm.load(path, **changes)
+    try:
+        return config, algorithm.load(path, **changes)
+    except (ValueError, KeyError, RuntimeError, AssertionError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidArgument(f"{path} cannot be loaded as {config.algorithm}: {reason}") from None
 
 
 def _window(render: bool) -> str | None:

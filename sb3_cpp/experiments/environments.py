@@ -90,14 +90,24 @@ def _thunk(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]) -
 def _make_atari(
     env_id: str, n_envs: int, seed: int | None, max_episode_steps: int | None, training: bool, kwargs: dict[str, Any]
 ) -> VecEnv:
-    """ALE's native environments, or one that can be seen; a lost life and clipped rewards are for training only."""
+    """ALE's native environments, or one that can be seen; a lost life and clipped rewards are for training only.
+
+    ``native: false`` is for runs that must be resumed exactly: SB3's wrappers around one emulator whose state can be saved.
+    """
     from sb3_cpp.atari import make_atari_vec_env, make_render_env
 
     settings = {**kwargs, "terminal_on_life_loss": training, "clip_reward": training}
     mode = settings.pop("render_mode", None)
     if mode == "human":
         raise InvalidArgument(f"{env_id} has no window; record a video, or play without one")
-    if mode is not None:
+    if not isinstance(native := settings.pop("native", True), bool):
+        raise InvalidArgument(f"env_kwargs: native must be true or false, got {native!r}")
+    if not native and (n_envs > 1 or max_episode_steps is not None):
+        limit = "none" if max_episode_steps is None else max_episode_steps
+        raise InvalidArgument(
+            f"env_kwargs: native: false needs n_envs: 1 and no max_episode_steps, got {n_envs} environments and {limit}"
+        )
+    if mode is not None or not native:
         return make_render_env(env_id, seed, **settings)
     if max_episode_steps is not None:
         settings["max_episode_frames"] = 4 * max_episode_steps

@@ -12,6 +12,7 @@ from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.experiments.algorithms import suggestion
 from sb3_cpp.experiments.existing_run import check_folder, is_finished
 from sb3_cpp.experiments.grid_display import GridDisplay, final_table
+from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.pools import Cell, DaskPool, LocalPool, Pool
 from sb3_cpp.experiments.runner import FAILURE, make_model, make_run_environment
 from sb3_cpp.experiments.suite import RunConfig, Suite, load_suite, parse_overrides
@@ -32,7 +33,7 @@ def benchmark(
     root: str = "runs",
 ) -> int:
     """Train all cells of a grid that are not finished; returns the exit code of the script."""
-    overrides = parse_overrides(list(params)) | ({} if n_timesteps is None else {"n_timesteps": n_timesteps})
+    overrides = parse_overrides(list(params), {"n_timesteps": n_timesteps})
     check_number("--seeds", seeds, 1)
     check_number("--jobs", jobs, 1)
     cells = plan(load_suite(suite), algos, envs, range(first_seed, first_seed + seeds), overrides, root)
@@ -61,6 +62,8 @@ def plan(
             for seed in seeds:
                 config = suite.run_config(algo, env, seed, overrides)
                 cells.append(Cell(config, config.folder(root)))
+    if not cells:
+        raise InvalidArgument(f"suite {suite.name} has no {'algos' if suite.envs else 'envs'}, so there is nothing to train")
     return cells
 
 
@@ -82,6 +85,7 @@ def settle(cells: list[Cell], retry: bool) -> list[Cell]:
 def check_buildable(configs: list[RunConfig]) -> None:
     """Build every environment and model once, so that a mistake shows before anything is trained."""
     for config in {(config.algo, config.env): config for config in configs}.values():
+        check_values(config.hyperparameters)
         small = {key: 1 for key in ("buffer_size",) if key in config.hyperparameters}
         env = make_run_environment(config)
         try:

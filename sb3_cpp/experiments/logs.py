@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.logger import CSVOutputFormat
+from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_keys
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp.experiments.checkpoint import save_model
@@ -21,8 +22,14 @@ _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
 
 
 def log_lines(run: Path) -> dict[str, int]:
-    """How many lines each log has by now."""
-    return {name: len((run / name).read_bytes().splitlines()) for name in _CSV_LOGS if (run / name).is_file()}
+    """How many lines each log has by now; they are brought to the disk first."""
+    lines = {}
+    for path in (run / name for name in (*_CSV_LOGS, EVALUATIONS)):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                lines[path.name] = sum(1 for _ in file)
+    return lines
 
 
 def cut_back_logs(run: Path, lines: dict[str, int], timesteps: int) -> None:
@@ -30,8 +37,8 @@ def cut_back_logs(run: Path, lines: dict[str, int], timesteps: int) -> None:
     for name in _CSV_LOGS:
         path = run / name
         if path.is_file():
-            kept = path.read_bytes().splitlines(keepends=True)[: lines.get(name, 0)]
-            path.write_bytes(b"".join(kept))
+            with path.open("rb+") as file:  # cut in place: nothing that is kept is ever missing
+                file.truncate(sum(len(file.readline()) for _ in range(lines.get(name, 0))))
     if (run / EVALUATIONS).is_file():
         with np.load(run / EVALUATIONS) as saved:
             keep = saved["timesteps"] <= timesteps
@@ -45,18 +52,36 @@ def _save_evaluations(path: Path, arrays: dict[str, Any]) -> None:
 
 
 class ContinuedCSV(CSVOutputFormat):
-    """SB3's progress.csv, appended to if it exists."""
+    """SB3's progress.csv, appended to if it exists.
+
+    New columns come in alphabetical order (SB3: in that of a set, which differs from process to process), and the file with
+    more columns replaces the old one at once, so that a process that dies leaves one or the other.
+    """
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file() or path.stat().st_size == 0:
-            super().__init__(str(path))
-            return
-        super().__init__(str(path.with_suffix(".part.csv")))  # for the attributes; SB3 would empty the file itself
+        self._path = path
+        super().__init__(os.devnull)  # for the attributes; SB3 would empty the file itself
         self.close()
-        path.with_suffix(".part.csv").unlink()
-        self.file = path.open("r+")
-        self.keys = self.file.readline().strip().split(",")
-        self.file.seek(0, 2)
+        self._open()
+
+    def _open(self) -> None:
+        self.file = self._path.open("a+", newline="")
+        self.file.seek(0)
+        header = self.file.readline().strip()
+        self.keys = header.split(",") if header else []
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        new = sorted(filter_excluded_keys(key_values, key_excluded, "csv").keys() - set(self.keys))
+        if new:
+            self.file.seek(0)
+            rows = self.file.readlines()[1:]
+            self.file.close()
+            part = self._path.with_suffix(".part.csv")
+            padding = "," * len(new)
+            part.write_text("".join([",".join([*self.keys, *new]), "\n", *(f"{row[:-1]}{padding}\n" for row in rows)]))
+            part.replace(self._path)
+            self._open()
+        super().write(key_values, key_excluded, step)
 
 
 class MonitorCallback(BaseCallback):
@@ -101,7 +126,7 @@ class EvaluationCallback(BaseCallback):
     Each evaluation seeds its environments by the run's seed and its own number, so it depends on the weights alone and not on
     the evaluations before it.
 
-    :param env: one environment, of its own
+    :param env: environments of its own
     :param path: the file
     :param total: steps of the whole run
     :param on_evaluation: called after each evaluation with the mean returns of all so far
@@ -123,12 +148,12 @@ class EvaluationCallback(BaseCallback):
         self.timesteps: list[int] = []
         self.results: list[list[float]] = []
         self.lengths: list[list[int]] = []
-
-    def _on_training_start(self) -> None:
         if self.path.is_file():
             with np.load(self.path) as saved:
                 self.timesteps, self.results = saved["timesteps"].tolist(), saved["results"].tolist()
                 self.lengths = saved["ep_lengths"].tolist()
+
+    def _on_training_start(self) -> None:
         self._due = (self.num_timesteps // self.every + 1) * self.every
 
     def _on_step(self) -> bool:
@@ -143,7 +168,8 @@ class EvaluationCallback(BaseCallback):
             self.evaluate()
 
     def evaluate(self) -> None:
-        self.env.seed(1_000_003 * (self.seed + 1) + len(self.timesteps))
+        seed = 1_000_003 * (self.seed + 1) + len(self.timesteps) * self.env.num_envs
+        self.env.seed(seed % (2**32 - self.env.num_envs))  # MinAtar takes no larger ones
         returns, lengths = evaluate_policy(self.model, self.env, self.episodes, return_episode_rewards=True)
         self.timesteps.append(self.num_timesteps)
         self.results.append([float(r) for r in returns])  # type: ignore[union-attr]

@@ -1,25 +1,21 @@
 """What the pendulum study found: files as soon as they are known, tables and figures at the end."""
 
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch as th
 from rich.console import Console
 from rich.progress import Progress
 
 from sb3_cpp.experiments.didactic_plots import STYLES, new_figure, plot_zeta, save_comparison, save_figure
+from sb3_cpp.experiments.pendulum_parts import STOPPED, Learned, Learners
 from sb3_cpp.experiments.pendulum_pictures import save_surfaces, save_swing_up
-from sb3_cpp.experiments.pendulum_study import PendulumSettings, Record, drive, is_upright, learn
-from sb3_cpp.experiments.run_folder import open_run_folder
+from sb3_cpp.experiments.pendulum_study import PendulumSettings, Record
 from sb3_cpp.experiments.tables import print_table
-from sb3_cpp.experiments.threads import one_torch_thread
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
-from sb3_cpp.linear.ridge import SingularEquations
-from sb3_cpp.linear.rollout import BadObservation
 from sb3_cpp.metrics import oscillation, welch_p_value
 
 Records = Mapping[str, Record]
@@ -33,11 +29,13 @@ SURFACES = ("cpp", "espi", "espi_printed")
 PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
 
 
-def curve_table(record: Record) -> pd.DataFrame:
+def curve_table(record: Record, first_trial: int = 0) -> pd.DataFrame:
     """One row per trial and iteration K."""
-    returns = record.curves("returns")
-    index = pd.MultiIndex.from_product([range(returns.shape[0]), range(1, returns.shape[1] + 1)], names=["trial", "K"])
-    columns = {"return": returns.ravel()}
+    trials, iterations = record.curves("returns").shape
+    index = pd.MultiIndex.from_product(
+        [range(first_trial, first_trial + trials), range(1, iterations + 1)], names=["trial", "K"]
+    )
+    columns = {"return": record.curves("returns").ravel()}
     columns |= {name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")}
     frame = pd.DataFrame(columns, index=index).reset_index()
     frame.insert(0, "algo", record.algo)
@@ -55,7 +53,7 @@ def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
             "oscillation_l2": norms.l2,
             "last_return": record.curves("returns")[:, -LAST:].mean(axis=1),
             "solved": record.curves("upright")[:, -LAST:].mean(axis=1),
-            "solved_greedy": is_upright(drive(settings, record.preferences)).numpy(),
+            "solved_greedy": record.solved_greedily,
         }
     )
 
@@ -99,11 +97,19 @@ def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
         )
 
 
-def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path) -> None:
+def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path, pool: Executor) -> None:
     """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
+    solved = trials[trials.solved_greedy]
+    if len(solved):
+        best = solved.iloc[0]
+        preferences = records[best.algo].preferences[int(best.trial)]
+        policy = LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef)
+        swing_up = pool.submit(save_swing_up, policy, folder)
+    shown: set[str] = set()
     for name, algos in FIGURES.items():
         returns = {algo: records[algo].curves("returns") for algo in algos if algo in records}
-        if returns:
+        if not shown.issuperset(returns):
+            shown.update(returns)
             norms = {algo: oscillation(curve) for algo, curve in returns.items()}
             save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
     figure, (ax,) = new_figure(columns=1, width=4.6)
@@ -112,41 +118,79 @@ def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFr
     surfaces = {algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records}
     if surfaces:
         save_surfaces(surfaces, folder / "probability_right.png")
-    solved = trials[trials.solved_greedy]
     if len(solved):
-        best = solved.iloc[0]
-        preferences = records[best.algo].preferences[int(best.trial)]
-        save_swing_up(LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef), folder)
+        swing_up.result()
 
 
-def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = False) -> int:
-    """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk."""
-    folder = open_run_folder(out, asdict(settings), force)
-    records: dict[str, Record] = {}
-    tables = []
-    with one_torch_thread(), Progress(console=Console(stderr=True), transient=True) as bar:
-        for algo in settings.algos:
-            task = bar.add_task(STYLES[algo].label, total=settings.iterations)
-            record = Record(algo)
-            try:
-                for K in learn(settings, algo, record):
-                    bar.update(task, completed=K)
-            except (BadObservation, SingularEquations) as error:
-                print(f"error: {algo}, iteration {len(record.zeta) + 1}: {error}; kept: {folder}", file=sys.stderr)
-                return 1
-            finally:
-                if record.zeta:
-                    curve_table(record).to_csv(folder / f"curves_{algo}.csv", index=False)
-            temperature = settings.ent_coef + settings.kl_coef
-            save_weights(folder / f"weights_{algo}.npz", settings.basis(), record.preferences, temperature)
-            tables.append(trial_table(settings, record))
-            records[algo] = record
-    trials = pd.concat(tables, ignore_index=True)
+def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> int:
+    """Files of each algorithm as soon as it is learned, tables and figures of all; returns 1 if learning broke off."""
+    records = _follow(settings, team, folder)
+    if records is None:
+        return 1
+    trials = pd.concat([trial_table(settings, record) for record in records.values()], ignore_index=True)
     trials.to_csv(folder / "trials.csv", index=False)
     summary = summary_table(trials, records)
     summary.to_csv(folder / "summary.csv", index=False)
-    with th.inference_mode():
-        save_figures(settings, records, trials, folder)
+    save_figures(settings, records, trials, folder, team.pool)
     print_summary(summary, settings)
     print(f"written: {folder}")
     return 0
+
+
+def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[str, Record] | None:
+    """The record of every algorithm, each on disk as soon as it is whole; None (and an error said) if learning broke off."""
+    learned: dict[str, list[Learned]] = {algo: [] for algo in settings.algos}
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        total = settings.iterations * len(settings.part_sizes)
+        tasks = {algo: bar.add_task(STYLES[algo].label, total=total) for algo in settings.algos}
+
+        def show() -> None:
+            for algo, task in tasks.items():
+                bar.update(task, completed=team.progress(algo))
+
+        try:
+            for result in team.follow(show):
+                learned[result.part.algo].append(result)
+                if result.error:
+                    break
+                if len(learned[result.part.algo]) == len(settings.part_sizes):
+                    save_whole(settings, learned[result.part.algo], folder)
+            else:
+                return {algo: joined(results) for algo, results in learned.items()}
+        except KeyboardInterrupt:
+            _save_unfinished(settings, team, learned, folder)
+            raise
+    _save_unfinished(settings, team, learned, folder)
+    failed = next(r for results in learned.values() for r in results if r.error not in ("", STOPPED))
+    iteration = len(failed.record.zeta) + 1
+    print(f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}", file=sys.stderr)
+    return None
+
+
+def _save_unfinished(settings: PendulumSettings, team: Learners, learned: Mapping[str, list[Learned]], folder: Path) -> None:
+    """Stop the processes and keep the curves of everything they saw."""
+    known = {result.part for results in learned.values() for result in results}
+    for result in team.finish_early():
+        if result.part not in known:
+            learned[result.part.algo].append(result)
+    for algo, results in learned.items():
+        save_curves(settings, results, folder / f"curves_{algo}.csv")
+
+
+def joined(results: Sequence[Learned]) -> Record:
+    return Record.joined([result.record for result in sorted(results, key=lambda result: result.part.number)])
+
+
+def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
+    """Curves and weights of an algorithm that is done."""
+    record = joined(results)
+    save_curves(settings, results, folder / f"curves_{record.algo}.csv")
+    temperature = settings.ent_coef + settings.kl_coef
+    save_weights(folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature)
+
+
+def save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
+    seen = [result for result in results if result.record.zeta]
+    if seen:
+        tables = [curve_table(result.record, settings.first_trial(result.part.number)) for result in seen]
+        pd.concat(tables).sort_values(["trial", "K"]).to_csv(path, index=False)

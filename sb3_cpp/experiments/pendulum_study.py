@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 }
 RIGHT = 2
 """The action of positive torque."""
+PART = 50
+"""Trials that learn in one array program: few enough for a processor's cache, and two parts for two processors."""
 LAST_STEPS, UPRIGHT = 200, 0.3
 """Solved: mean |angle| below 0.3 over the last 200 steps."""
 
@@ -85,6 +88,15 @@ class PendulumSettings:
         self.algorithm("cpp")  # checks the rest
         self.features()
 
+    @property
+    def part_sizes(self) -> list[int]:
+        """Trials of each part."""
+        return [min(PART, self.trials - first) for first in range(0, self.trials, PART)]
+
+    @staticmethod
+    def first_trial(part: int) -> int:
+        return part * PART
+
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in the coefficient, and CPP in the scheme."""
         temperature = self.ent_coef + self.kl_coef
@@ -117,6 +129,8 @@ class Record:
     upright: list[NDArray[np.bool_]] = field(default_factory=list)
     preferences: th.Tensor = field(default_factory=lambda: th.zeros(0))
     """Weights of the newest policy of the chain, (trials, actions, M)."""
+    solved_greedily: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Whether each trial's weights hold the pendulum of the gymnasium environment up, once learning is over."""
     seconds: float = 0.0
 
     def add(self, iteration: Iteration) -> None:
@@ -128,6 +142,17 @@ class Record:
         self.upright.append(is_upright(rollout.states[..., 0]).numpy())
         log_policy = iteration.acted.of_trial(0).log_policy(rollout.buffer.phi[:1])
         self.probability_right.append(log_policy[0, :, RIGHT].exp().double().numpy())
+
+    @classmethod
+    def joined(cls, parts: Sequence["Record"]) -> "Record":
+        """The record of all trials from those of the parts, which learned side by side."""
+        whole = cls(parts[0].algo, probability_right=parts[0].probability_right)
+        for name in ("returns", "zeta", "advantage", "delta", "upright"):
+            setattr(whole, name, [np.concatenate(step) for step in zip(*(getattr(part, name) for part in parts), strict=True)])
+        whole.preferences = th.cat([part.preferences for part in parts])
+        whole.solved_greedily = np.concatenate([part.solved_greedily for part in parts])
+        whole.seconds = max(part.seconds for part in parts)
+        return whole
 
     def curves(self, name: str) -> NDArray[np.float64]:
         """One of the lists as an array (trials, iterations)."""
@@ -144,15 +169,16 @@ def is_upright(angles: th.Tensor) -> th.Tensor:
     return angles[:, -LAST_STEPS:].abs().mean(-1) < UPRIGHT
 
 
-def learn(settings: PendulumSettings, algo: str, record: Record) -> Any:
-    """Run one algorithm for all trials, yielding K after each iteration; what is seen goes into the record.
+def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) -> Iterator[int]:
+    """Run one algorithm for the trials of a part, yielding K after each iteration; what is seen goes into the record.
 
-    The result depends on the settings and the algorithm alone, not on which others run.
+    The result depends on the settings, the algorithm and the part alone, not on which others run.
     """
-    entropy = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo)]).generate_state(1, np.uint64)[0]
-    learner = LinearLearner(settings.features(), settings.algorithm(algo), settings.trials)
+    seed = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo), part])
+    entropy, trials = seed.generate_state(1, np.uint64)[0], settings.part_sizes[part]
+    learner = LinearLearner(settings.features(), settings.algorithm(algo), trials)
     start = time.perf_counter()
-    env = PendulumBatch(settings.trials)
+    env = PendulumBatch(trials)
     for iteration in iterate(learner, env, settings.iterations, settings.steps, int(entropy >> 1)):
         record.add(iteration)
         record.preferences = learner.q.per_action(learner.next_preferences)

@@ -18,6 +18,9 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.checkpointing import CheckpointCallback, DamagedCheckpoint
+from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
+from sb3_cpp.checkpointing.resuming import FOREIGN
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.experiments import logs
@@ -27,20 +30,21 @@ from sb3_cpp.experiments.checkpoint import (
     MODEL,
     find_checkpoint,
     load_checkpoint,
+    load_model,
     locate_checkpoint,
     read_counters,
-    save_checkpoint,
     save_model,
 )
 from sb3_cpp.experiments.environments import is_atari, make_environment
 from sb3_cpp.experiments.existing_run import check_folder, is_finished, stored_hyperparameters
-from sb3_cpp.experiments.interruption import BoundaryCallback, Interruption, TrainingInterrupted, locked
+from sb3_cpp.experiments.hyperparameter_values import check_values
+from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
 from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
 from sb3_cpp.experiments.suite import RunConfig
 from sb3_cpp.experiments.threads import torch_threads
 
-FAILURE, HISTORY = "failure.log", "run.log"
+FAILURE, HISTORY, BAD_BATCH = "failure.log", "run.log", "bad_batch.npz"
 
 
 class StopRun(Exception):
@@ -65,17 +69,18 @@ class Outcome:
 def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     """The untrained model of a run."""
     algorithm = get_algorithm(config.algorithm)
+    check_values(config.hyperparameters)
     values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
     try:
         return algorithm(env=env, seed=config.seed, **values)
-    except (TypeError, ValueError, AssertionError, AttributeError) as error:
+    except (TypeError, ValueError, AssertionError, AttributeError, RuntimeError, KeyError, MemoryError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidArgument(f"{config.algo} on {config.env} cannot be built: {reason}") from None
 
 
 def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any) -> VecEnv:
-    """The environments a run trains on (or the one it is evaluated on)."""
-    n_envs, seed = (config.n_envs, config.seed) if training else (1, None)
+    """The environments a run trains on (or those it is evaluated on)."""
+    n_envs, seed = (config.n_envs, config.seed) if training else (config.eval_envs, None)
     return make_environment(config.env, n_envs, seed, config.max_episode_steps, training, **{**config.env_kwargs, **kwargs})
 
 
@@ -107,6 +112,7 @@ def train_run(
     source = locate_checkpoint(start_from) if start_from is not None else None
     prolonged = source is not None and folder.resolve() in source.resolve().parents
     if source is not None and not prolonged:
+        print(FOREIGN.format(source), flush=True)
         config = replace(config, start_from=str(source), hyperparameters=stored_hyperparameters(source))
     # A run may be prolonged when its checkpoint is named; everything else must be as it was
     check_folder(folder, config, ignore=("n_timesteps", "eval_freq", "save_freq", "start_from") if prolonged else ())
@@ -116,7 +122,7 @@ def train_run(
     try:
         # The model is made before anything is written: what cannot be built leaves no trace
         checkpoint = source if prolonged else find_checkpoint(folder) or source
-        model = make_model(config, env) if checkpoint is None else _load_model(config, env, checkpoint)
+        model, checkpoint = (make_model(config, env), None) if checkpoint is None else _load_model(config, env, checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
         if n_threads is None and not is_atari(config.env):
             n_threads = 1
@@ -127,15 +133,22 @@ def train_run(
         env.close()
 
 
-def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> BaseAlgorithm:
+def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> tuple[BaseAlgorithm, Path]:
+    """The model to go on with, and the checkpoint it came from (not the one asked for, if that is damaged)."""
+    algorithm = get_algorithm(config.algorithm)
     try:
-        model = load_checkpoint(get_algorithm(config.algorithm), checkpoint, env)
+        if checkpoint.is_file():
+            model = load_model(algorithm, checkpoint, env)
+        else:
+            model, checkpoint = load_checkpoint(algorithm, checkpoint, env)
+    except DamagedCheckpoint:
+        raise
     except (ValueError, KeyError, RuntimeError, AssertionError, zipfile.BadZipFile, EOFError) as error:
         reason = " ".join(str(error).split())
         raise InvalidArgument(f"{checkpoint} is no {config.algorithm} for {config.env}: {reason}") from None
     if model.num_timesteps >= config.n_timesteps and checkpoint.is_file():
         raise InvalidArgument(f"{checkpoint} is at step {model.num_timesteps}: -n must be larger, got {config.n_timesteps}")
-    return model
+    return model, checkpoint
 
 
 class _Run:
@@ -156,6 +169,7 @@ class _Run:
         self.writers, self.callbacks, self.on_evaluation = writers, callbacks, on_evaluation
         self.progress = ProgressCallback(folder, config.n_timesteps, show)
         self.interruption = Interruption()
+        self.checkpoints = CheckpointCallback(folder / CHECKPOINT, config.save_every, self._counters, self.interruption)
         self.began, self.elapsed = time.monotonic(), 0.0
 
     def train(self, checkpoint: Path | None) -> Outcome:
@@ -166,8 +180,10 @@ class _Run:
         self.elapsed = counters["elapsed"]
         logs.cut_back_logs(self.folder, counters["logs"], counters["timesteps"])
         self._write_config()
+        if isinstance(self.model, RegularizedDQN):
+            self.model.bad_batch_path = self.folder / BAD_BATCH
         self._note(f"{'started' if checkpoint is None else 'resumed'} at step {self.model.num_timesteps}")
-        for name in (FAILURE, MODEL):  # of an earlier attempt, or of a run that is being prolonged
+        for name in (FAILURE, BAD_BATCH, MODEL):  # of an earlier attempt, or of a run that is being prolonged
             (self.folder / name).unlink(missing_ok=True)
         return self._learn()
 
@@ -185,11 +201,12 @@ class _Run:
                     evaluation.model = model
                     evaluation.num_timesteps = model.num_timesteps
                     evaluation.finish()
-        except (TrainingInterrupted, KeyboardInterrupt):
-            self._save()
-            write_status(folder, **self.progress.status("interrupted"))
-            self._note(f"interrupted at step {model.num_timesteps}")
-            return Outcome("interrupted", folder, model.num_timesteps, exit_code=self.interruption.exit_code)
+        except (TrainingInterrupted, KeyboardInterrupt):  # the first comes with a checkpoint, the second in mid-step
+            saved = find_checkpoint(folder)
+            timesteps = read_counters(saved)["timesteps"] if saved is not None else 0
+            write_status(folder, **{**self.progress.status("interrupted"), "timesteps": timesteps})
+            self._note(f"interrupted at step {model.num_timesteps}, saved at step {timesteps}")
+            return Outcome("interrupted", folder, timesteps, exit_code=self.interruption.exit_code)
         except (OSError, StopRun):
             raise
         except Exception as error:
@@ -221,16 +238,15 @@ class _Run:
                 self.on_evaluation,
             )
             callbacks.append(evaluation)
-        boundary = BoundaryCallback(self.interruption, self._save, config.save_every)
-        return evaluation, [*callbacks, self.progress, *self.callbacks, boundary]
+        return evaluation, [*callbacks, self.progress, *self.callbacks, self.checkpoints]
 
     def _finish(self, evaluation: logs.EvaluationCallback | None) -> Outcome:
         config, model, folder = self.config, self.model, self.folder
         if config.keep_checkpoint:
-            self._save()
+            self.checkpoints.save()
         save_model(model, folder / MODEL)
         if not config.keep_checkpoint:
-            _remove_checkpoint(folder)
+            shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
         returns = tuple(evaluation.results[-1]) if evaluation is not None else ()
         status = self.progress.status("finished")
         if returns:
@@ -239,9 +255,9 @@ class _Run:
         self._note(f"finished at step {model.num_timesteps}")
         return Outcome("finished", folder, model.num_timesteps, returns)
 
-    def _save(self) -> None:
-        counters = {"logs": logs.log_lines(self.folder), "elapsed": self.elapsed + time.monotonic() - self.began}
-        save_checkpoint(self.folder, self.model, counters)
+    def _counters(self) -> dict[str, Any]:
+        """How far the logs are, which are on the disk before the checkpoint is."""
+        return {"logs": logs.log_lines(self.folder), "elapsed": self.elapsed + time.monotonic() - self.began}
 
     def _fail(self, error: Exception) -> None:
         (self.folder / FAILURE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
@@ -264,8 +280,3 @@ class _Run:
     def _note(self, event: str) -> None:
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} process {os.getpid()} {event}\n")
-
-
-def _remove_checkpoint(folder: Path) -> None:
-    for name in (CHECKPOINT, f"{CHECKPOINT}.old"):
-        shutil.rmtree(folder / name, ignore_errors=True)

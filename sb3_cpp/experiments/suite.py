@@ -40,6 +40,7 @@ class RunConfig:
     :param max_episode_steps: time limit; None is the environment's own
     :param eval_freq: steps between evaluations; None for 20 in the run, a number below 1 for none
     :param eval_episodes: episodes of one evaluation
+    :param eval_envs: environments that play them side by side
     :param save_freq: steps between checkpoints; None for 10 in the run, a number below 1 for none
     :param keep_checkpoint: whether a finished run keeps its checkpoint, replay buffer included, so that it can go on
     :param start_from: the checkpoint or model of another run that this one starts from
@@ -57,19 +58,27 @@ class RunConfig:
     max_episode_steps: int | None = None
     eval_freq: int | None = None
     eval_episodes: int = 5
+    eval_envs: int = 1
     save_freq: int | None = None
     keep_checkpoint: bool = True
     start_from: str | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, low in (("seed", 0), ("n_timesteps", 1), ("n_envs", 1), ("eval_episodes", 1), ("max_episode_steps", 1)):
-            self._check_whole(name, low)
+        self._check_whole("seed", 0)
+        for name in ("n_timesteps", "n_envs", "eval_episodes", "eval_envs", "max_episode_steps"):
+            self._check_whole(name, 1)
         for name in ("eval_freq", "save_freq"):
-            self._check_whole(name, -float("inf"))
+            self._check_whole(name, -1e18)
+        if self.seed >= 2**32:  # as numpy has it
+            raise InvalidArgument(f"seed must be below 2**32, got {self.seed}")
+        if not isinstance(self.keep_checkpoint, bool):
+            raise InvalidArgument(f"keep_checkpoint must be true or false, got {self.keep_checkpoint!r}")
         for name in ("env_kwargs", "hyperparameters"):
             if not isinstance(getattr(self, name), Mapping):
                 raise InvalidArgument(f"{name} must be a mapping of names to values, got {getattr(self, name)!r}")
+        if "render_mode" in self.env_kwargs:
+            raise InvalidArgument("env_kwargs must not have a render_mode: nobody watches while a run trains")
 
     def _check_whole(self, name: str, low: float) -> None:
         value = getattr(self, name)
@@ -126,12 +135,13 @@ class Suite:
         algorithm = get_algorithm(name)
         shared, env_block = self.shared, dict(self.envs.get(env) or {})
         if "suite" in env_block:
-            origin = load_suite(env_block.pop("suite"))
+            origin = load_suite(str(env_block.pop("suite")))
             shared = merge(origin.shared, shared)
             env_block = merge(origin.envs.get(env) or {}, env_block)
             own = merge(origin.algos.get(name) or {}, own)
-        pair = (env_block.pop("algos", None) or {}).get(algo) or {}
         place = f"suite {self.name}"
+        pairs = _mapping(env_block.pop("algos", None), f"{place}, envs, {env}, algos")
+        pair = _mapping(pairs.get(algo), f"{place}, envs, {env}, algos, {algo}")
         loose = merge(
             self._fitting(algorithm, shared, f"{place}, shared"),
             self._fitting(algorithm, env_block, f"{place}, envs, {env}"),
@@ -197,12 +207,16 @@ def load_suite(name: str | Path) -> Suite:
 
 
 def _section(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
-    section = content.get(key)
-    if section is None:
+    return _mapping(content.get(key), f"{path}: {key}")
+
+
+def _mapping(value: Any, place: str) -> dict[str, Any]:
+    """What may be left empty, but must not be anything else than names and values."""
+    if value is None:
         return {}
-    if not isinstance(section, dict):
-        raise InvalidArgument(f"{path}: {key} must be a mapping of names to values, got {section!r}")
-    return section
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{place} must be a mapping of names to values, got {value!r}")
+    return value
 
 
 def suite_of(env: str) -> Suite:
@@ -215,8 +229,11 @@ def suite_of(env: str) -> Suite:
     return Suite("custom", {}, {}, {}, {})
 
 
-def parse_overrides(pairs: list[str]) -> dict[str, Any]:
-    """``-params key:value …``, the values read as YAML, never evaluated; ``policy_kwargs.net_arch:[64]`` reaches inside."""
+def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``-params key:value …``, the values read as YAML, never evaluated; ``policy_kwargs.net_arch:[64]`` reaches inside.
+
+    :param flags: settings that have a flag of their own, None where it was not given
+    """
     overrides: dict[str, Any] = {}
     for pair in pairs:
         key, colon, text = pair.partition(":")
@@ -224,7 +241,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
             raise InvalidArgument(f"-params must be key:value, got {pair!r}")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise InvalidArgument(
                 f"-params {key}: the value must be YAML, got {text!r} ({error.__class__.__name__})"
             ) from None
@@ -232,4 +249,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
         for part in reversed(key.split(".")):
             value = {part: value}
         overrides = merge(overrides, value)
-    return overrides
+    for key, value in (flags or {}).items():
+        if value is not None and key in overrides:
+            raise InvalidArgument(f"{key} must be given once, by its flag or in -params")
+    return merge(overrides, {key: value for key, value in (flags or {}).items() if value is not None})

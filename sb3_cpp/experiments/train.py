@@ -36,8 +36,8 @@ def train(
     """Train one run and say where it is; returns the exit code of the script."""
     check_environment(env)
     given = {"n_timesteps": n_timesteps, "eval_freq": eval_freq, "eval_episodes": eval_episodes, "save_freq": save_freq}
-    overrides = {**parse_overrides(list(params)), **{key: value for key, value in given.items() if value is not None}}
-    config = (load_suite(suite) if suite else suite_of(env)).run_config(algo, env, seed, overrides)
+    overrides = parse_overrides(list(params), given)
+    config = (load_suite(suite) if suite is not None else suite_of(env)).run_config(algo, env, seed, overrides)
     writers = _writers(config, tensorboard, track)
     print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
     if start_from is not None:

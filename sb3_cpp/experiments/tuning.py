@@ -13,7 +13,8 @@ import numpy as np
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.experiments.checkpoint import MODEL
 from sb3_cpp.experiments.environments import check_environment
-from sb3_cpp.experiments.interruption import locked
+from sb3_cpp.experiments.grid import check_buildable
+from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, StopRun, train_run
 from sb3_cpp.experiments.search_space import hyperparameters, sample, search_space
 from sb3_cpp.experiments.suite import Suite, load_suite, merge, parse_overrides, suite_of
@@ -64,7 +65,7 @@ class Search:
         fixed = {
             "n_timesteps": self.n_timesteps,
             "eval_freq": max(self.n_timesteps // EVALUATIONS, 1),
-            "save_freq": 0,
+            "save_freq": max(self.n_timesteps // 4, 1),
             "keep_checkpoint": False,
         }
         overrides = merge(merge(self.overrides, values), fixed)
@@ -85,6 +86,9 @@ class Search:
     def objective(self, trial: optuna.Trial, dimensions: list[Any], pareto: bool) -> Any:
         """Train a trial's runs, one seed after the other; gives its value, or value and oscillation."""
         values = sample(dimensions, trial)
+        # A trial that was interrupted or whose worker died comes back with another number, and goes on where it was
+        name = trial.user_attrs.get("folder", f"trial_{trial.number}")
+        trial.set_user_attr("folder", name)
         scores: list[Score] = []
 
         def watch(means: list[float]) -> None:
@@ -95,7 +99,7 @@ class Search:
 
         try:
             for seed in self.seeds:
-                folder = self.folder / f"trial_{trial.number}" / f"seed_{seed}"
+                folder = self.folder / name / f"seed_{seed}"
                 scores.append(self.run(values, seed, folder, None if pareto else watch))
         except StopRun:
             raise optuna.TrialPruned("below the median of the others") from None
@@ -103,7 +107,7 @@ class Search:
             trial.set_user_attr("failure", str(error))
             raise optuna.TrialPruned(str(error)) from None
         except KeyboardInterrupt:
-            trial.study.enqueue_trial(trial.params)  # for whoever goes on with the study
+            trial.study.enqueue_trial(trial.params, user_attrs={"folder": name})  # for whoever goes on with the study
             raise
         value, falls = float(np.mean([s.value for s in scores])), float(np.mean([s.oscillation for s in scores]))
         trial.set_user_attr("return", value)
@@ -144,14 +148,18 @@ def tune(
     check_choice("--pruner", pruner, ("median", "none"))
     check_environment(env)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    chosen = load_suite(suite) if suite else suite_of(env)
+    chosen = load_suite(suite) if suite is not None else suite_of(env)
     dimensions = search_space(chosen, algo)
     overrides = parse_overrides(list(params))
+    for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
+        if key in overrides:
+            raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
     name = study or f"{algo}_{env.replace('/', '-')}"
     folder = Path(root) / "tune" / name
     seeds = tuple(range(seeds_per_trial))
     search = Search(chosen, algo, env, n_timesteps, seeds, overrides, folder)
-    chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))  # a mistake shows before the study is made
+    # A mistake shows before the study is made
+    check_buildable([chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))])
     settings = {
         "suite": chosen.name,
         "algo": algo,

@@ -75,11 +75,12 @@ class RadialBasis:
         distance = states.index_select(-1, self._dims).mul_(scales).sub_(centres)  # in widths
         if self._has_period:
             distance.sub_(th.round(distance * turns).mul_(periods))
-        product, *others = distance.square_().neg_().exp_().split_with_sizes(self.bins, dim=-1)
+        # what is lost beside 1 in this precision counts as 0: left in, it makes denormal numbers, 20 times slower to multiply
+        factors = th.threshold_(distance.square_().neg_().exp_(), th.finfo(states.dtype).eps, 0.0)
+        product, *others = factors.split_with_sizes(self.bins, dim=-1)
         for part in others:
             product = (product.unsqueeze(-1) * part.unsqueeze(-2)).flatten(-2)
-        # what is lost beside 1 in this precision counts as 0: left in, it makes denormal numbers, 20 times slower to multiply
-        return th.threshold(product, th.finfo(states.dtype).eps, 0.0)
+        return product
 
 
 class OneHot:

@@ -46,25 +46,29 @@ def collect(
     noise = (policy.temperature * gumbel).unsqueeze(-1)
     states = env.reset(seed)
     phi = q.state_features(states)
-    visited, features, actions, transitions = [], [phi], [], []
-    for member, noise_t in zip(acting.unbind(0), noise.unbind(0)):
+    all_phi = phi.new_empty(n, steps + 1, phi.shape[-1])
+    columns = all_phi.unsqueeze(-1).unbind(1)
+    visited, actions, transitions = [], [], []
+    for member, noise_t, rows, column in zip(acting.unbind(0), noise.unbind(0), all_phi.unbind(1), columns):
+        rows.copy_(phi)
         preferences = members.index_select(0, member) if len(members) > n else members
-        action = th.baddbmm(noise_t, preferences, phi.unsqueeze(-1)).argmax(1).squeeze(-1)
+        action = th.baddbmm(noise_t, preferences, column).argmax(1).squeeze(-1)
         transition = env.step(action)
         visited.append(states)
         actions.append(action)
         transitions.append(transition)
         states = transition.states
         phi = q.state_features(states)
-        features.append(phi)
     _, rewards, arrived, terminated, truncated = (th.stack(column, dim=1) for column in zip(*transitions))
     states, ended = th.stack(visited, dim=1), terminated | truncated
     _check_finite("observation", states, first_step=0)
     _check_finite("observation", arrived, first_step=1)
     _check_finite("reward", rewards.unsqueeze(-1), first_step=1)
-    all_phi = th.stack(features, dim=1)
-    next_phi = all_phi[:, 1:].clone()
-    next_phi[ended] = q.state_features(arrived[ended])  # there, the next state in the list is the start of another episode
+    all_phi[:, -1] = q.state_features(arrived[:, -1])
+    next_phi = all_phi[:, 1:]
+    if ended[:, :-1].any():  # there, the next state in the list is the start of another episode
+        next_phi = next_phi.clone()
+        next_phi[ended] = q.state_features(arrived[ended])
     buffer = Buffer(all_phi[:, :-1], th.stack(actions, dim=1), rewards, next_phi, terminated)
     return Rollout(buffer, states, episode_return(rewards, ended))
 

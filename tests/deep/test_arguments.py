@@ -110,7 +110,7 @@ class BrokenReward(gym.Wrapper):
 def test_a_non_finite_loss_stops_before_the_weights_change(case):
     model = case.make(env=BrokenReward(gym.make("CartPole-v1"), after=60), learning_starts=200, batch_size=64)
     before = {key: value.clone() for key, value in model.policy.state_dict().items()}
-    with pytest.raises(ValueError, match=rf"{case.cls.__name__}: non-finite loss at update 1 \(.*value = nan"):
+    with pytest.raises(ValueError, match=rf"{case.cls.__name__} at update 1: non-finite loss \(.*value = nan"):
         model.learn(400)
     after = model.policy.state_dict()
     assert all(th.equal(before[key], after[key]) for key in before)

@@ -1,3 +1,4 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -6,9 +7,9 @@ import pytest
 import torch as th
 
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments import pendulum_report
+from sb3_cpp.experiments import pendulum_parts
 from sb3_cpp.experiments.config import load_yaml, settings_from
-from sb3_cpp.experiments.pendulum_report import run_pendulum
+from sb3_cpp.experiments.pendulum_run import run_pendulum
 from sb3_cpp.experiments.pendulum_study import ALGORITHMS, PendulumSettings, Record, drive, is_upright, learn
 from sb3_cpp.linear import BadObservation, load_policy
 
@@ -96,15 +97,15 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_an_error_while_learning_is_one_line_and_keeps_what_was_seen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks_off(settings: PendulumSettings, algo: str, record: Record) -> object:
-        for K in learn(settings, algo, record):
+    def breaks_off(settings: PendulumSettings, algo: str, record: Record, part: int) -> Iterator[int]:
+        for K in learn(settings, algo, record, part):
             yield K
             if algo == "cvi":
                 raise BadObservation("observation must be finite, got nan")
 
-    monkeypatch.setattr(pendulum_report, "learn", breaks_off)
+    monkeypatch.setattr(pendulum_parts, "learn", breaks_off)
     settings = PendulumSettings(trials=2, iterations=3, steps=200, algos=("cpp", "cvi"))
-    assert run_pendulum(settings, tmp_path / "p") == 1
+    assert run_pendulum(settings, tmp_path / "p", jobs=1) == 1
     said = capsys.readouterr().err
     assert "error: cvi, iteration 2: observation must be finite" in said
     assert "Traceback" not in said

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch as th
 import yaml
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.existing_run import check_folder
-from sb3_cpp.experiments.interruption import locked
+from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, train_run
 from tests.experiments.small_runs import rows, small_config
 
@@ -124,7 +124,7 @@ def test_a_signal_ends_a_run_whole_and_it_goes_on(tmp_path: Path, algo: str, ste
         iterations = [int(row["K"]) for row in rows(first.folder / "iterations.csv")]
         assert iterations == list(range(1, iterations[-1] + 1))
     history = (first.folder / "run.log").read_text()
-    assert f"interrupted at step {first.timesteps}" in history
+    assert f"saved at step {first.timesteps}" in history
     assert f"resumed at step {first.timesteps}" in history
 
 
@@ -185,17 +185,15 @@ def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = BaseAlgorithm.save, []
+    original, calls = CheckpointStore._write, []
 
-    def save(self: BaseAlgorithm, path: Any, *args: Any, **kwargs: Any) -> None:
-        if "checkpoint.part" in str(path):
-            calls.append(path)
-        if len(calls) == 2 and path is calls[1]:
-            Path(path).write_bytes(b"half")
+    def write(part: Path, files: dict[str, bytes], segment: list[Path]) -> None:
+        calls.append(part)
+        original(part, {name: data[: len(data) // 2] if len(calls) == 2 else data for name, data in files.items()}, segment)
+        if len(calls) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        original(self, path, *args, **kwargs)
 
-    monkeypatch.setattr(BaseAlgorithm, "save", save)
+    monkeypatch.setattr(CheckpointStore, "_write", staticmethod(write))
     config = small_config()
     with pytest.raises(OSError, match="No space left"):
         train_run(config, tmp_path, show="nothing")
@@ -203,7 +201,7 @@ def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch:
     checkpoint = find_checkpoint(folder)
     assert checkpoint is not None
     assert read_counters(checkpoint)["timesteps"] == 200
-    assert not (folder / "checkpoint.part").exists()
+    assert not list((folder / "checkpoint").rglob("*.part"))
     assert train_run(config, tmp_path, show="nothing").state == "finished"
 
 

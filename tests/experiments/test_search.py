@@ -17,6 +17,8 @@ optuna = pytest.importorskip("optuna", reason="needs the extra tune")
 from optuna.trial import TrialState  # noqa: E402
 
 from sb3_cpp.checks import InvalidArgument  # noqa: E402
+from sb3_cpp.experiments import tuning  # noqa: E402
+from sb3_cpp.experiments.runner import Outcome  # noqa: E402
 from sb3_cpp.experiments.search_space import hyperparameters, sample, search_space  # noqa: E402
 from sb3_cpp.experiments.study import open_storage, open_study, run_trials  # noqa: E402
 from sb3_cpp.experiments.suite import Suite, load_suite  # noqa: E402
@@ -112,6 +114,27 @@ def test_a_trial_of_a_dead_process_is_tried_again_without_a_database(tmp_path: P
     assert states == [TrialState.FAIL, *[TrialState.COMPLETE] * 3]
     assert study.trials[1].params["x"] == dead.params["x"]
     assert study.trials[1].system_attrs["failed_trial"] == 0
+
+
+def test_an_interrupted_trial_goes_on_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+
+    def train(config: Any, folder: Path, on_evaluation: Any, **kwargs: Any) -> Outcome:
+        folders.append(folder)
+        if len(folders) == 1:
+            return Outcome("interrupted", folder, 50)
+        on_evaluation([1.0])
+        return Outcome("finished", folder, 100)
+
+    monkeypatch.setattr(tuning, "train_run", train)
+    suite = load_suite("classic")
+    search = tuning.Search(suite, "cpp", "CartPole-v1", 100, (0,), {}, tmp_path)
+    objective = lambda trial: search.objective(trial, search_space(suite, "cpp"), pareto=False)  # noqa: E731
+    study = make_study(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(study, objective, 2, print)
+    run_trials(study, objective, 2, print)
+    assert [folder.parent.name for folder in folders] == ["trial_0", "trial_0", "trial_2"]
 
 
 def test_the_score_is_the_end_of_the_curve_and_its_falls() -> None:

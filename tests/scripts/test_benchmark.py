@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sb3_cpp.experiments.checkpoint import find_checkpoint
 from tests.scripts.processes import SMALL, Script
 
 GRID = ["classic", "--algos", "cpp", "dqn", "--envs", "CartPole-v1"]
@@ -24,9 +25,8 @@ def wait_for_training(folder: Path, seconds: float = 90.0) -> tuple[Path, int]:
     """A cell that has a checkpoint and is not finished, and the process that trains it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for checkpoint in folder.rglob("checkpoint"):
-            cell = checkpoint.parent
-            if not (cell / "model.zip").exists():
+        for cell in folder.glob("*/*/*/*"):
+            if find_checkpoint(cell) is not None and not (cell / "model.zip").exists():
                 return cell, int((cell / "run.log").read_text().split(" process ")[1].split()[0])
         time.sleep(0.05)
     raise AssertionError("no cell was saved in time")

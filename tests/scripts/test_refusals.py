@@ -17,7 +17,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*TRAIN, "-params", "learnin_rate:0.1"), "did you mean 'learning_rate'"),
     ((*TRAIN, "-params", "gamma"), "must be key:value"),
     ((*TRAIN, "-params", "temperature:-1"), "temperature must be"),
-    ((*TRAIN, "-params", "buffer_size:many"), "cannot be built"),
+    ((*TRAIN, "-params", "buffer_size:many"), "buffer_size must be a whole number of at least 1, got 'many'"),
     ((*TRAIN, "-i", "nowhere"), "no checkpoint at nowhere"),
     ((*TRAIN, "-n", "-5"), "n_timesteps must be"),
     ((*TRAIN, "--seed", "-1"), "seed must be"),

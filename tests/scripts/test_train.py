@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from sb3_cpp.experiments.checkpoint import find_checkpoint
 from tests.scripts.processes import SMALL, Script
 
 RUN = ["--algo", "cpp", "--env", "CartPole-v1", "--seed", "1"]
 
 
-def wait_for(path: Path, seconds: float = 60.0) -> None:
+def wait_for_checkpoint(run: Path, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} did not appear"
+    while find_checkpoint(run) is None:
+        assert time.monotonic() < end, f"{run} has no checkpoint"
         time.sleep(0.1)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.slow
@@ -24,7 +29,7 @@ def test_ctrl_c_saves_and_the_command_it_prints_goes_on(script: Script) -> None:
     arguments = [*RUN, "-n", "4000", "--save-freq", "500", "--eval-freq", "-1", *SMALL]
     process = script.start("train", *arguments)
     folder = script.folder / "runs/classic/cpp/CartPole-v1/seed_1"
-    wait_for(folder / "checkpoint")
+    wait_for_checkpoint(folder)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -46,11 +51,11 @@ def test_a_full_disk_is_one_line_and_leaves_the_checkpoint(script: Script) -> No
     arguments = [*RUN, "-n", "3000", "--save-freq", "300", "--eval-freq", "-1", *SMALL, "policy_kwargs.net_arch:[8]"]
     process = script.start("train", *arguments)
     folder = script.folder / "runs/classic/cpp/CartPole-v1/seed_1"
-    wait_for(folder / "checkpoint")
+    wait_for_checkpoint(folder)
     process.terminate()
     process.communicate(timeout=60)
     assert process.returncode == 143
-    before = {path: path.read_bytes() for path in (folder / "checkpoint").iterdir()}
+    before = contents(folder / "checkpoint")
 
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -59,4 +64,4 @@ def test_a_full_disk_is_one_line_and_leaves_the_checkpoint(script: Script) -> No
     assert full.returncode == 2, full.stderr
     assert len(full.stderr.strip().splitlines()) == 1
     assert "too large" in full.stderr
-    assert {path: path.read_bytes() for path in (folder / "checkpoint").iterdir()} == before
+    assert contents(folder / "checkpoint") == before

@@ -1,0 +1,94 @@
+"""Numerical health: losses that are not finite end a run with what is needed to find out why; figures that show it coming."""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from torch import nn
+
+from sb3_cpp.regularization import entropy, kl_divergence
+
+
+class NonFiniteLoss(ValueError):
+    """A loss or gradient is NaN or infinite; the weights are those before it."""
+
+
+def read(loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]) -> tuple[dict[str, float], list[float], bool]:
+    """Losses and gradient norm by name, the norm of each network, read from the device at once; and whether all are finite."""
+    parts = {"loss": loss}
+    if len(losses) > 1:
+        parts |= {f"{name}_loss": value for name, value in losses.items()}
+    values = th.stack([tensor.detach() for tensor in (*parts.values(), *norms)]).tolist()
+    lengths = values[len(parts) :]
+    return {**dict(zip(parts, values)), "grad_norm": math.hypot(*lengths)}, lengths, all(map(math.isfinite, values))
+
+
+def refuse(
+    where: str,
+    loss: th.Tensor,
+    losses: dict[str, th.Tensor],
+    norms: list[th.Tensor],
+    samples: ReplayBufferSamples,
+    path: Path | None,
+) -> NoReturn:
+    """Raise one line that says what is not finite (the losses, else their sum, else the gradients) and what to try.
+
+    :param path: where the batch is saved for inspection, if anywhere
+    """
+    broken: list[str] = []
+    for parts in (losses, {"sum": loss}, {"gradient norm": reduce(th.add, norms)}):
+        broken = broken or [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]
+    saved = ""
+    if path is not None:
+        save_batch(path, samples)
+        saved = f" The batch is in {path}."
+    raise NonFiniteLoss(
+        f"{where}: non-finite loss ({', '.join(broken)}); the weights are unchanged. {_advice(samples)}{saved}"
+    )
+
+
+def _advice(samples: ReplayBufferSamples) -> str:
+    observations = [*_tensors(samples.observations).values(), *_tensors(samples.next_observations).values()]
+    if not samples.rewards.isfinite().all():
+        return "The rewards hold NaN or infinity: repair the environment."
+    if not all(value.isfinite().all() for value in observations if value.is_floating_point()):
+        return "The observations hold NaN or infinity: repair the environment, or wrap it in VecCheckNan to see where."
+    largest = samples.rewards.abs().max().item()
+    if largest > 1e6:
+        return f"Rewards reach {largest:.3g}: scale or clip them."
+    return "Try a smaller learning_rate or max_grad_norm, or loss='huber'."
+
+
+def _tensors(value: "th.Tensor | dict[str, th.Tensor]") -> dict[str, th.Tensor]:
+    return {"": value} if isinstance(value, th.Tensor) else {f".{key}": entry for key, entry in value.items()}
+
+
+def save_batch(path: Path, samples: ReplayBufferSamples) -> None:
+    """Write a batch as a .npz of its arrays; observations of a dictionary as ``observations.key``."""
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in samples._asdict().items():
+        if value is not None:
+            arrays.update({f"{name}{key}": tensor.cpu().numpy() for key, tensor in _tensors(value).items()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+
+
+def figures(values: th.Tensor, log_policy: th.Tensor, log_previous: th.Tensor) -> dict[str, float]:
+    """Of a batch: the range of the Q-values, the mean entropy of the policy and its mean KL from the previous one."""
+    kl = kl_divergence(log_policy, log_previous).mean()
+    numbers = th.stack([values.min(), values.max(), entropy(log_policy).mean(), kl]).tolist()
+    return dict(zip(("q_min", "q_max", "entropy", "kl_to_previous"), numbers))
+
+
+def gradient_norms(losses: dict[str, th.Tensor], parameters: Sequence[th.Tensor]) -> dict[str, float]:
+    """The norm of each loss's own gradient, to see which one leads."""
+    norms = {}
+    for name, value in losses.items():
+        gradients = th.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+        norms[name] = nn.utils.get_total_norm([g for g in gradients if g is not None]).item()
+    return norms

@@ -1,0 +1,172 @@
+"""The stress study: small worlds that are unkind to arithmetic. An algorithm must learn on, or refuse in one clear line."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from rich.console import Console
+from rich.table import Table
+from stable_baselines3.common.logger import KVWriter, Logger
+
+from sb3_cpp import ALGORITHMS
+from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.deep.health import NonFiniteLoss
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A world: actions, reward of the good action and how often it is paid, what is seen, when an episode ends."""
+
+    n_actions: int = 3
+    reward: float = 1.0
+    paid: float = 1.0
+    observation: str = "random"  # random, constant or broken
+    episode: int = 20  # steps; 0 never ends
+
+
+SCENARIOS = {
+    "reward 1e-3": Scenario(reward=1e-3),
+    "reward 1": Scenario(),
+    "reward 1e2": Scenario(reward=1e2),
+    "reward 1e4": Scenario(reward=1e4),
+    "huge reward 1e8": Scenario(reward=1e8),
+    "huge reward 1e30": Scenario(reward=1e30),
+    "sparse reward": Scenario(paid=0.002),
+    "no reward": Scenario(reward=0.0),
+    "constant observations": Scenario(observation="constant"),
+    "1 action": Scenario(n_actions=1),
+    "500 actions": Scenario(n_actions=500),
+    "1-step episodes": Scenario(episode=1),
+    "never-ending episode": Scenario(episode=0),
+    "NaN reward": Scenario(reward=math.nan),
+    "infinite reward": Scenario(reward=math.inf),
+    "NaN observations": Scenario(observation="broken"),
+}
+
+
+class StressEnv(gym.Env[np.ndarray, int]):
+    """The sign of the first number says which of the first two actions is rewarded (if there is a second)."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+        self.action_space = spaces.Discrete(scenario.n_actions)  # type: ignore[assignment]
+
+    def _observe(self) -> np.ndarray:
+        if self.scenario.observation == "constant":
+            self._seen = np.ones(4, np.float32)
+        else:
+            self._seen = self.np_random.normal(size=4).astype(np.float32)
+        if self.scenario.observation == "broken" and self.np_random.random() < 0.05:
+            self._seen[2] = np.nan
+        return self._seen
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        good = action == (self._seen[0] > 0) % self.scenario.n_actions
+        reward = self.scenario.reward if good and self.np_random.random() < self.scenario.paid else 0.0
+        self._steps += 1
+        return self._observe(), reward, self._steps == self.scenario.episode, False, {}
+
+
+class _Watch(KVWriter):
+    """Remembers names of logged values that are not finite."""
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        inner = {key: value for key, value in key_values.items() if not key.startswith("rollout/")}  # what the world paid
+        self.broken |= {key for key, value in inner.items() if isinstance(value, float) and not math.isfinite(value)}
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class StressResult:
+    """:param outcome: "learned", "refused" (with the line), "silent NaN" (with where) or "crashed" (with the error)"""
+
+    scenario: str
+    algo: str
+    outcome: str
+    note: str = ""
+
+    @property
+    def held(self) -> bool:
+        return self.outcome in ("learned", "refused")
+
+
+def stress_one(scenario: str, algo: str, n_timesteps: int = 1000, seed: int = 0) -> StressResult:
+    """Let one algorithm learn in one world."""
+    watch, model = _Watch(), None
+    try:
+        model = ALGORITHMS[algo](
+            "MlpPolicy",
+            StressEnv(SCENARIOS[scenario]),
+            learning_starts=100,
+            buffer_size=1000,
+            target_update_interval=50,
+            policy_kwargs={"net_arch": [32]},
+            seed=seed,
+            device="cpu",
+        )
+        model.set_logger(Logger(None, [watch]))
+        model.learn(n_timesteps, log_interval=1)
+        model.logger.dump()
+    except (NonFiniteLoss, InvalidArgument) as error:
+        broken = _broken_weights(model)
+        return StressResult(scenario, algo, "silent NaN" if broken else "refused", ", ".join(broken) or str(error))
+    except Exception as error:
+        return StressResult(scenario, algo, "crashed", f"{type(error).__name__}: {error}")
+    broken = [*sorted(watch.broken), *_broken_weights(model)]
+    return StressResult(scenario, algo, "silent NaN" if broken else "learned", ", ".join(broken))
+
+
+def _broken_weights(model: RegularizedDQN | None) -> list[str]:
+    state = {} if model is None else model.policy.state_dict()
+    return [name for name, value in state.items() if not value.isfinite().all()]
+
+
+def stress(scenarios: Sequence[str], algos: Sequence[str], n_timesteps: int, seed: int, out: str | None) -> int:
+    """Run the study and print its table; returns the exit code of the script."""
+    check_number("-n", n_timesteps, 1)
+    check_number("--seed", seed, 0)
+    for name, known in ((scenarios, SCENARIOS), (algos, ALGORITHMS)):
+        for entry in name:
+            if entry not in known:
+                raise InvalidArgument(f"unknown name {entry!r}; known: {', '.join(known)}")
+    path = Path(out) if out is not None else None
+    if path is not None and (path.exists() or path.suffix != ".csv"):
+        raise InvalidArgument(f"--out must be a new file ending in .csv, got {out!r}")
+    th.set_num_threads(1)
+    chosen = list(algos or ALGORITHMS)
+    results = [stress_one(scenario, algo, n_timesteps, seed) for scenario in scenarios or SCENARIOS for algo in chosen]
+    table = Table(title="Stress: what the algorithms do in unkind worlds")
+    for column in ("world", *chosen):
+        table.add_column(column)
+    for scenario in dict.fromkeys(result.scenario for result in results):
+        table.add_row(scenario, *(result.outcome for result in results if result.scenario == scenario))
+    Console().print(table)
+    for note in dict.fromkeys(f"{r.scenario}, {r.algo}, {r.outcome}: {r.note}" for r in results if r.note):
+        print(note)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(asdict(results[0])))
+            writer.writeheader()
+            writer.writerows(asdict(result) for result in results)
+        print(f"written: {path}")
+    return int(not all(result.held for result in results))
