@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.machine import machine
 from sb3_cpp.version import __version__
 
 CONFIG_FILE = "config.yml"
@@ -42,10 +43,11 @@ def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = F
 
 
 def provenance() -> dict[str, Any]:
-    """The exact command, the commit of the code and the versions of what it stands on."""
+    """The exact command, the commit of the code, the versions of what it stands on, and the machine."""
     versions = {"python": platform.python_version(), "sb3_cpp": __version__}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
-    return {"command": shlex.join([Path(sys.executable).name, *sys.argv]), "commit": _commit(), "versions": versions}
+    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    return {"command": command, "commit": _commit(), "versions": versions, "machine": machine()}
 
 
 def _commit() -> str:

@@ -1,7 +1,6 @@
 """The speed benchmark: SB3's DQN and our algorithms in interleaved rounds of the real `learn()`."""
 
 import os
-import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
+from sb3_cpp.experiments.machine import machine
 from sb3_cpp.experiments.run_folder import open_run_folder
 from sb3_cpp.experiments.speed_limits import flops_per_step, matrix_product_speed
 from sb3_cpp.experiments.speed_memory import footprints
@@ -132,25 +132,16 @@ def summary_table(rounds: pd.DataFrame, flops: dict[str, float], peak: float, th
     return pd.DataFrame(rows)
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    model = platform.processor() or platform.machine()
-    if (info := Path("/proc/cpuinfo")).is_file():
-        lines = [line for line in info.read_text(encoding="utf-8").splitlines() if line.startswith("model name")]
-        model = lines[0].partition(":")[2].strip() if lines else model
-    load = round(os.getloadavg()[0], 2)
-    return {"processor": model, "cores": os.cpu_count(), "load_at_start": load, "torch": str(th.__version__)}
-
-
 def run_speed(settings: SpeedSettings, out: str | Path, force: bool = False) -> Path:
     """The whole benchmark: writes rounds.csv, summary.csv, parts.csv, memory.csv and speed.png, prints the tables."""
     for name in settings.tasks:
         settings.task(name).check()
     folder = open_run_folder(out, asdict(settings), force)
-    console, on = Console(), machine()
+    load = round(os.getloadavg()[0], 2)
+    console, on = Console(), {**machine(), "load_at_start": load, "torch": str(th.__version__)}
     (folder / "machine.yml").write_text(yaml.safe_dump(on, sort_keys=False), encoding="utf-8")
-    if on["load_at_start"] > 0.5:
-        console.print(f"[yellow]The machine is busy (load {on['load_at_start']}): ratios of threads that wait mean little.[/]")
+    if load > 0.5:
+        console.print(f"[yellow]The machine is busy (load {load}): ratios of threads that wait mean little.[/]")
     with Progress(console=Console(stderr=True), transient=True) as progress:
         results = [measure_task(settings.task(name), settings, progress) for name in settings.tasks]
     memory = footprints(fill_all=settings.fill) if "atari" in settings.tasks else []

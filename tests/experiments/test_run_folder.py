@@ -14,7 +14,7 @@ def test_folder_records_settings_command_commit_and_versions(tmp_path: Path) -> 
     folder = open_run_folder(tmp_path / "deep" / "run", CONFIG)
     record = yaml.safe_load((folder / "config.yml").read_text(encoding="utf-8"))
     assert record["config"] == {"seed": 3, "gamma": 0.9, "danger": [[2, 2], [2, 3]]}
-    assert set(record["provenance"]) == {"command", "commit", "versions"}
+    assert set(record["provenance"]) == {"command", "commit", "versions", "machine"}
     assert {"python", "sb3_cpp", "torch", "numpy"} <= set(record["provenance"]["versions"])
 
 

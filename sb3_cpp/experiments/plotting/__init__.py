@@ -1,0 +1,1 @@
+"""Figures of a suite's runs, from the tidy tables."""

@@ -1,0 +1,101 @@
+"""Panels, legends and files, shared by all figures."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from sb3_cpp.experiments.plotting.styles import AlgorithmStyle
+
+FORMATS = ("png", "pdf", "svg")
+COLUMN, PAGE = 3.5, 7.2  # inches: one column, and the whole width, of a two-column page
+BAND, FAINT_BAND = 0.2, 0.06  # opacity: of the algorithm one looks for, and of the others
+FONT = 8
+_WITHOUT_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+def panels(count: int, height: float = 2.1, legend_cell: bool = True) -> tuple[Figure, list[Axes], Axes | None]:
+    """A figure with axes for ``count`` panels, at most three in a row, and an empty one at the end for the legend."""
+    cells = count + legend_cell
+    columns = min(3, cells)
+    rows = math.ceil(cells / columns)
+    width = PAGE if columns == 3 else COLUMN * columns
+    figure = new_figure(width, height * rows)
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[count:]:
+        ax.axis("off")
+    return figure, axes[:count], axes[-1] if legend_cell else None
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that needs no display."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def dress(ax: Axes, title: str, xlabel: str, ylabel: str) -> None:
+    """Labels in a size that stays readable at column width, light lines behind the data."""
+    ax.set_title(title, fontsize=FONT + 1)
+    ax.set_xlabel(xlabel, fontsize=FONT)
+    ax.set_ylabel(ylabel, fontsize=FONT)
+    ax.tick_params(which="both", labelsize=FONT - 1)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(alpha=0.25, linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def step_axis(ax: Axes) -> None:
+    """Environment steps as 50k or 1.5M."""
+    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_text(value)))
+    ax.set_xlim(left=0)
+
+
+def step_text(value: float) -> str:
+    scale, unit = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k") if abs(value) >= 1e3 else (1.0, "")
+    return f"{value / scale:.4g}{unit}"
+
+
+def short_name(task: str) -> str:
+    """``MinAtar/Breakout-v1`` as ``Breakout``, ``SeaquestNoFrameskip-v4`` as ``Seaquest``."""
+    return task.rpartition("/")[2].rpartition("-v")[0].removesuffix("NoFrameskip") or task
+
+
+def line_handles(styles: Mapping[str, AlgorithmStyle], markers: bool = False) -> list[Line2D]:
+    """What the legend shows: lines with their dashes, or markers."""
+    return [
+        Line2D(
+            [],
+            [],
+            color=style.colour,
+            linestyle="none" if markers else style.dashes,  # type: ignore[arg-type]
+            marker=style.marker if markers else "none",
+            linewidth=1.6,
+            label=style.label,
+        )
+        for style in styles.values()
+    ]
+
+
+def draw_legend(ax: Axes, handles: Sequence[Line2D], title: str = "") -> None:
+    """Into a panel of its own, where it hides nothing."""
+    columns = 2 if len(handles) > 6 else 1
+    ax.legend(
+        handles=handles, loc="center", ncols=columns, fontsize=FONT, frameon=False, handlelength=3.0, title=title or None,
+        title_fontsize=FONT,
+    )  # fmt: skip
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a picture in the format of its name; the same figure gives the same bytes."""
+    kind = path.suffix.removeprefix(".")
+    with matplotlib.rc_context({"svg.hashsalt": "sb3_cpp", "pdf.fonttype": 42}):
+        figure.savefig(path, dpi=200, metadata=_WITHOUT_DATE[kind])
+    return path

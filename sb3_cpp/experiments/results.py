@@ -1,0 +1,153 @@
+"""Many runs as one tidy table: from their folders, or from the CSV files that were made of them.
+
+``runs.csv`` has one row per run, ``curves.csv`` the learning curves, ``iterations.csv`` zeta, m_K, M_K and C_K, and
+``configs.yml`` the settings, commands, versions and machines. All figures and reports can be made again from these four files.
+
+The series R_K whose falls are measured is that of the evaluations: the mean return of the deterministic evaluation episodes,
+at the steps at which the run was evaluated. The range of a task reaches from the lowest to the highest such mean of all
+compared runs of the task; a normalised return is 0 at the lowest and 1 at the highest, and a normalised oscillation of 1 is
+a fall through the whole range. Columns of runs.csv:
+
+- suite, task, algo, seed: which run
+- state: finished, failed, unfinished, unreadable or missing
+- problem, excluded: what is wrong with the run itself; why it is not compared with the others (empty if it is)
+- n_timesteps, timesteps, seconds: steps asked for, steps made, time of training
+- evaluations, episodes: how many evaluations, how many training episodes
+- final_return: mean of the last 3 evaluations
+- final_training_return: mean of the last 100 training episodes
+- best_return: the best evaluation
+- auc: mean height of the evaluation curve (its area over its span of steps), the speed of learning
+- oscillation_l2, oscillation_inf: falls of R_K, the root of the sum of their squares and the largest
+- oscillation_noise: the oscillation_l2 to be expected of a policy of constant return, from the spread of the episodes
+- training_oscillation_l2, training_oscillation_inf: the same of the training curve (100-episode means at 50 even steps)
+- return_low, return_high: range of the task
+- normalised_return, normalised_auc, normalised_oscillation_l2, ...: in units of that range
+- human_normalised: the final return on Atari, 0 for the random agent and 1 for the human tester
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.cell_checks import CELL, assess
+from sb3_cpp.experiments.run_measures import CURVE_COLUMNS, ITERATION_COLUMNS, RUN_COLUMNS, Tables, tabulate
+from sb3_cpp.experiments.run_records import read_run
+
+RUNS, CURVES, ITERATIONS, CONFIGS = "runs.csv", "curves.csv", "iterations.csv", "configs.yml"
+FILES = (RUNS, CURVES, ITERATIONS, CONFIGS)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Runs of one or more suites; ``ignored`` are folders that look like runs and belong to no suite (a search's trials)."""
+
+    runs: pd.DataFrame
+    curves: pd.DataFrame
+    iterations: pd.DataFrame
+    configs: list[dict[str, Any]]
+    ignored: tuple[str, ...] = ()
+
+    def suites(self) -> list[str]:
+        return list(dict.fromkeys(self.runs.suite))
+
+    def suite(self, name: str) -> "Results":
+        """The part of one suite."""
+        runs, curves, iterations = (
+            frame[frame.suite == name].reset_index(drop=True) for frame in (self.runs, self.curves, self.iterations)
+        )
+        return Results(runs, curves, iterations, [entry for entry in self.configs if entry["suite"] == name])
+
+    def used(self) -> pd.DataFrame:
+        """The runs that are compared."""
+        return self.runs[self.runs.excluded == ""]
+
+    def excluded(self) -> pd.DataFrame:
+        """The runs that are not, each with its reason."""
+        return self.runs[self.runs.excluded != ""]
+
+
+def load_results(*paths: str | Path) -> Results:
+    """Runs from folders of runs, of CSV files, or both.
+
+    :param paths: folders that hold ``<suite>/<algo>/<env>/seed_<n>/`` somewhere below, or ``runs.csv`` and its companions
+    """
+    if not paths:
+        raise InvalidArgument("no folder of runs was given")
+    loaded = [_load(Path(path)) for path in paths]
+    tables = [part for part, _ in loaded]
+    runs = pd.concat([part.runs for part in tables], ignore_index=True)
+    double = runs[runs.duplicated(CELL)]
+    if len(double):
+        suite, task, algo, seed = double[CELL].iloc[0]
+        raise InvalidArgument(f"a run was given twice: {algo} on {task}, seed {seed}, of suite {suite}")
+    curves = pd.concat([part.curves for part in tables], ignore_index=True)
+    iterations = pd.concat([part.iterations for part in tables], ignore_index=True)
+    configs = [entry for part in tables for entry in part.configs]
+    return Results(assess(runs, curves), curves, iterations, configs, tuple(name for _, names in loaded for name in names))
+
+
+def _load(path: Path) -> tuple[Tables, list[str]]:
+    if not path.is_dir():
+        raise InvalidArgument(f"runs must be a folder of runs or of their CSV files, got {str(path)!r}")
+    if (path / RUNS).is_file():
+        return _read_tables(path), []
+    records, ignored = [], []
+    for folder in _run_folders(path):
+        record = read_run(folder)
+        if record is None:
+            ignored.append(str(folder))
+        else:
+            records.append(record)
+    if not records:
+        raise InvalidArgument(f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/) and no {RUNS}")
+    records.sort(key=lambda record: (record.suite, record.task, record.algo, record.seed))
+    return tabulate(records), ignored
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    """Folders called seed_<n>, without looking inside them."""
+    if path.resolve().name.removeprefix("seed_").isdigit() and path.resolve().name.startswith("seed_"):
+        yield path
+        return
+    for below in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()):
+        yield from _run_folders(below)
+
+
+def _read_tables(folder: Path) -> Tables:
+    runs = _read_csv(folder / RUNS, RUN_COLUMNS)
+    runs = runs[runs.state != "missing"]  # which cells are missing is found anew
+    curves, iterations = _read_csv(folder / CURVES, CURVE_COLUMNS), _read_csv(folder / ITERATIONS, ITERATION_COLUMNS)
+    try:
+        configs = yaml.safe_load((folder / CONFIGS).read_text(encoding="utf-8")) if (folder / CONFIGS).is_file() else []
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{folder / CONFIGS} must be YAML ({' '.join(str(error).split())[:200]})") from None
+    return Tables(runs, curves, iterations, configs or [])
+
+
+def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise InvalidArgument(f"{path} must be a CSV file of results ({' '.join(str(error).split())[:200]})") from None
+    missing = [column for column in columns if column not in table]
+    if missing:
+        raise InvalidArgument(f"{path} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+    return table[list(columns)]
+
+
+def save_results(results: Results, folder: str | Path, force: bool = False) -> list[Path]:
+    """Write the four files; files of that name that are already there only with ``force``."""
+    folder = Path(folder)
+    there = [name for name in FILES if (folder / name).exists()]
+    if there and not force:
+        raise InvalidArgument(f"{folder} already holds {', '.join(there)}; choose another folder, or use --force")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in ((RUNS, results.runs), (CURVES, results.curves), (ITERATIONS, results.iterations)):
+        table.to_csv(folder / name, index=False)
+    (folder / CONFIGS).write_text(yaml.safe_dump(results.configs, sort_keys=False, width=127), encoding="utf-8")
+    return [folder / name for name in FILES]

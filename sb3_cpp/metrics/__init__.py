@@ -1,0 +1,44 @@
+"""Measures of learning curves, and statistics of few runs on several tasks."""
+
+from sb3_cpp.metrics.aggregates import (
+    Interval,
+    Profile,
+    Scores,
+    iqm,
+    iqm_difference,
+    iqm_interval,
+    performance_profile,
+    probability_of_improvement,
+)
+from sb3_cpp.metrics.atari_scores import human_normalised_score
+from sb3_cpp.metrics.learning_speed import area_under_curve
+from sb3_cpp.metrics.policy_oscillation import Oscillation, normalised_oscillation, oscillation, oscillation_of_noise
+from sb3_cpp.metrics.significance import (
+    holm_correction,
+    mann_whitney_p_value,
+    permutation_p_value,
+    significance_stars,
+    welch_p_value,
+)
+
+__all__ = [
+    "Interval",
+    "Oscillation",
+    "Profile",
+    "Scores",
+    "area_under_curve",
+    "holm_correction",
+    "human_normalised_score",
+    "iqm",
+    "iqm_difference",
+    "iqm_interval",
+    "mann_whitney_p_value",
+    "normalised_oscillation",
+    "oscillation",
+    "oscillation_of_noise",
+    "performance_profile",
+    "permutation_p_value",
+    "probability_of_improvement",
+    "significance_stars",
+    "welch_p_value",
+]

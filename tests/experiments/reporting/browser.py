@@ -1,0 +1,79 @@
+"""A page in headless Chromium: what its scripts see, what it says on the console, and how it looks."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+# Waits for all pictures, then writes down what a person would see
+PROBE = """<script>
+addEventListener("error", (event) => { document.body.dataset.error = event.message; });
+addEventListener("load", async () => {
+  const images = [...document.images];
+  await Promise.all(images.map((image) => image.decode().catch(() => {})));
+  ACTION
+  const box = (element) => {
+    const place = element.getBoundingClientRect();
+    return [place.x + scrollX, place.y + scrollY, place.width, place.height];
+  };
+  const found = {
+    width: document.documentElement.scrollWidth, window: innerWidth, height: document.documentElement.scrollHeight,
+    images: images.map((image) => ({ alt: image.alt, loaded: image.complete && image.naturalWidth > 0, box: box(image) })),
+    error: document.body.dataset.error ?? null, result: window.result ?? null,
+  };
+  document.body.dataset.probe = JSON.stringify(found);
+  parent.postMessage(found, "*");
+});
+</script>"""
+
+
+class Browser:
+    """Opens pages of a folder that tests may write to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def look(self, page: str, width: int = 1000, action: str = "") -> dict[str, Any]:
+        """What the page's scripts find after ``action`` (JavaScript, may set window.result), and what the console says."""
+        path = self._write(page.replace("</body>", PROBE.replace("ACTION", action) + "</body>"))
+        return self._probe(path, width)
+
+    def look_in_frame(self, page: str, width: int) -> dict[str, Any]:
+        """The same in a frame, for widths that a window of Chromium cannot have."""
+        inner = self._write(page.replace("</body>", PROBE.replace("ACTION", "") + "</body>"), "inner.html")
+        listen = "addEventListener('message', (event) => { document.body.dataset.probe = JSON.stringify(event.data); });"
+        frame = f'<iframe src="{inner.name}" width="{width}" height="800" style="border:0"></iframe>'
+        return self._probe(self._write(f"<!DOCTYPE html><body><script>{listen}</script>{frame}</body>"), 1000)
+
+    def screenshot(self, page: str, width: int, height: int) -> Path:
+        path, picture = self._write(page), self.folder / "screenshot.png"
+        self._run(f"--screenshot={picture}", f"--window-size={width},{height}", path.as_uri())
+        return picture
+
+    def print_to_pdf(self, page: str) -> bytes:
+        path, pdf = self._write(page), self.folder / "page.pdf"
+        self._run(f"--print-to-pdf={pdf}", "--no-pdf-header-footer", path.as_uri())
+        return pdf.read_bytes()
+
+    def _probe(self, path: Path, width: int) -> dict[str, Any]:
+        done = self._run("--dump-dom", f"--window-size={width},800", path.as_uri())
+        match = re.search(r'<body[^>]* data-probe="([^"]*)"', done.stdout)
+        assert match, f"the page did not finish: {done.stderr[-2000:]}"
+        console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+        return {**json.loads(html.unescape(match[1])), "console": console}
+
+    def _write(self, page: str, name: str = "page.html") -> Path:
+        path = self.folder / name
+        path.write_text(page, encoding="utf-8")
+        return path
+
+    def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        assert CHROMIUM is not None
+        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+        command += [f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=20000"]
+        return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=180, check=True)

@@ -1,0 +1,52 @@
+"""A 95 % interval holds the truth in 95 % of the cases, with as few runs as benchmarks have."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sb3_cpp.metrics import iqm_difference, iqm_interval, performance_profile, probability_of_improvement
+
+SETS = 1000
+DRAWS = 400
+Runs = dict[str, np.ndarray]
+
+
+def normal_runs(rng: np.random.Generator, tasks: int, runs: int, spread: float, mean: float = 0.0) -> Runs:
+    """Task means ``spread`` apart in all, around ``mean``; the middle half is symmetric, so the true IQM is ``mean``."""
+    means = mean + np.linspace(-spread / 2, spread / 2, tasks) if tasks > 1 else [mean]
+    return {str(i): rng.normal(m, 1.0, runs) for i, m in enumerate(means)}
+
+
+@pytest.mark.parametrize(("tasks", "runs", "spread"), [(1, 4, 0.0), (1, 20, 0.0), (3, 3, 2.0), (3, 3, 8.0), (5, 5, 1.0)])
+def test_iqm_interval_covers_the_truth(tasks: int, runs: int, spread: float) -> None:
+    rng = np.random.default_rng(1)
+    intervals = [iqm_interval(normal_runs(rng, tasks, runs, spread), draws=DRAWS, seed=i) for i in range(SETS)]
+    covered = np.mean([interval.low <= 0.0 <= interval.high for interval in intervals])
+    assert 0.93 <= covered <= 0.97
+
+
+def test_interval_of_the_difference_covers_the_truth() -> None:
+    rng, hits = np.random.default_rng(2), 0
+    for i in range(SETS):
+        first, second = normal_runs(rng, 3, 3, 2.0, mean=0.5), normal_runs(rng, 3, 4, 2.0)
+        interval = iqm_difference(first, second, draws=DRAWS, seed=i)
+        hits += interval.low <= 0.5 <= interval.high
+    assert 0.93 <= hits / SETS <= 0.97
+
+
+def test_probability_of_improvement_covers_the_truth() -> None:
+    """One run beats another with probability Phi(0.7 / sqrt(2)). The interval errs on the long side for very few runs."""
+    truth, rng, hits = stats.norm.cdf(0.7 / np.sqrt(2)), np.random.default_rng(3), 0
+    for i in range(SETS):
+        first, second = normal_runs(rng, 1, 10, 0.0, mean=0.7), normal_runs(rng, 1, 10, 0.0)
+        interval = probability_of_improvement(first, second, draws=DRAWS, seed=i)
+        hits += interval.low <= truth <= interval.high
+    assert 0.93 <= hits / SETS <= 0.97
+
+
+def test_band_of_the_profile_covers_the_truth() -> None:
+    """Half of all runs lie above their mean; steps of 1/30 make the share coarse, and the band a little long."""
+    rng = np.random.default_rng(4)
+    runs = [{str(t): rng.normal(size=10) for t in range(3)} for _ in range(SETS)]
+    bands = [performance_profile(scores, [0.0], draws=DRAWS, seed=i).share for i, scores in enumerate(runs)]
+    assert 0.93 <= np.mean([(band.low <= 0.5).all() and (band.high >= 0.5).all() for band in bands]) <= 0.98

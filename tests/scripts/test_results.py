@@ -1,0 +1,104 @@
+"""scripts/results.py, plot.py and report.py, as a user runs them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.experiments.synthetic_runs import write_grid, write_run
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_results_are_written_printed_and_gaps_named(call: Call, tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs", algos=("cpp", "dqn"), envs=("CartPole-v1",))
+    write_run(tmp_path / "runs", "mdqn", seed=1, state="failed", error="non-finite loss")
+    code, out, err = call("results", "runs", "-o", "tidy")
+    assert code == 0
+    assert "cpp against dqn: return" in out
+    assert "written: tidy/runs.csv" in out
+    assert "not compared: classic: mdqn on CartPole-v1, seed 1: failed at step 400: non-finite loss" in err
+    assert "not compared: classic: mdqn on CartPole-v1, seeds 0, 2: missing" in err
+    again = call("results", "tidy")
+    assert again[0] == 0
+    assert again[1] == out[: out.index("written:")]
+
+
+@pytest.mark.slow
+def test_figures_from_folders_and_from_csv_files_are_the_same(call: Call, tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs", algos=("cpp", "dqn"), seeds=2)
+    assert call("results", "runs", "-o", "tidy")[0] == 0
+    chosen = ("--formats", "png", "--figures", "fig4", "traces", "oscillation_l2", "table1")
+    for source in ("runs", "tidy"):
+        code, out, _ = call("plot", source, "-o", f"figures_{source}", *chosen)
+        assert code == 0
+        assert f"written: figures_{source}/fig4.png" in out
+    names = sorted(path.name for path in (tmp_path / "figures_runs").iterdir())
+    assert names == ["fig4.png", "oscillation_l2.png", "table1.csv", "table1.md", "table1.tex", "traces.png"]
+    for name in names:
+        assert (tmp_path / "figures_runs" / name).read_bytes() == (tmp_path / "figures_tidy" / name).read_bytes(), name
+
+
+def test_each_suite_has_its_folder_and_nothing_is_overwritten(call: Call, tmp_path: Path) -> None:
+    for suite in ("classic", "ablation"):
+        write_run(tmp_path / "runs", suite=suite)
+    arguments = ("plot", "runs", "-o", "f", "--figures", "pareto_tasks", "--formats", "svg", "pdf")
+    assert call(*arguments)[0] == 0
+    made = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "f").rglob("*.*"))
+    assert made == [f"f/{suite}/pareto_tasks.{kind}" for suite in ("ablation", "classic") for kind in ("pdf", "svg")]
+    code, _, err = call(*arguments)
+    assert code == 2
+    assert "f/ablation already holds pareto_tasks.svg and 1 more; choose another folder, or use --force" in err
+    assert call(*arguments, "--force")[0] == 0
+
+
+MISTAKES = [
+    (("results",), "required: runs"),
+    (("results", "nowhere"), "runs must be a folder of runs or of their CSV files, got 'nowhere'"),
+    (("results", "empty"), "empty holds no runs"),
+    (("results", "runs", "--reference", "sac"), "the reference must be one of the compared algorithms cpp"),
+    (("results", "runs", "runs"), "a run was given twice"),
+    (("results", "runs", "-o", "file"), "file"),
+    (("plot", "nowhere"), "runs must be a folder"),
+    (("plot", "runs", "--formats", "gif"), "--formats must be one of 'png', 'pdf', 'svg', got 'gif'"),
+    (("plot", "runs", "--figures", "fig3"), "--figures must be one of"),
+    (("plot", "runs", "--reference", "sac"), "the reference must be one of"),
+    (("plot", "runs", "-o", "file"), "file"),
+    (("report", "nowhere"), "runs must be a folder"),
+    (("report", "runs", "-o", "report.pdf"), "must be a file ending in .html, got 'report.pdf'"),
+    (("report", "runs", "-o", "old.html"), "old.html already exists"),
+    (("report", "runs", "--reference", "sac"), "the reference must be one of"),
+    (("plot", "unfinished"), "no run can be compared, so there is nothing to draw"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    write_run(tmp_path / "runs")
+    write_run(tmp_path / "unfinished", state="interrupted")
+    (tmp_path / "empty").mkdir()
+    for name in ("file", "old.html"):
+        (tmp_path / name).write_text("mine")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    code, _, err = call(*arguments)
+    assert code == 2
+    assert message in err
+    assert len([line for line in err.strip().splitlines() if not line.startswith("not compared:")]) == 1
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_report_is_one_file(call: Call, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "cpp")
+    code, out, _ = call("report", "runs", "-o", "pages/report.html", "--title", "Mine")
+    assert code == 0
+    assert out.startswith("written: pages/report.html (")
+    text = (tmp_path / "pages" / "report.html").read_text()
+    assert "<title>Mine</title>" in text
+    assert "report.py runs -o pages/report.html" in text
+    assert [path.name for path in (tmp_path / "pages").iterdir()] == ["report.html"]
+    assert call("report", "runs", "-o", "pages/report.html")[0] == 2
+    assert call("report", "runs", "-o", "pages/report.html", "--force")[0] == 0
