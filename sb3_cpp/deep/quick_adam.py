@@ -37,7 +37,7 @@ class QuickAdam:
             for (group, parameters, (means, squares, steps)), given in zip(self._groups, gradients, strict=True):
                 adam(
                     parameters,
-                    given,  # type: ignore[arg-type]
+                    given,
                     means,
                     squares,
                     [],
