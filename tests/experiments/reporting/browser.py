@@ -14,7 +14,14 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ATTEMPTS, SECONDS = 3, 60.0
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--hide-scrollbars")
-FLAGS += ("--no-first-run", "--disable-background-networking", "--enable-logging=stderr", "--virtual-time-budget=20000")
+FLAGS += (
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=20000",
+)
 
 # Waits for all pictures, then writes down what a person would see
 PROBE = """<script>
