@@ -2,13 +2,26 @@
 
 import html
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ATTEMPTS, SECONDS = 3, 60.0
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--hide-scrollbars")
+FLAGS += (
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-breakpad",
+    "--disable-crash-reporter",
+    "--enable-logging=stderr",
+    "--virtual-time-budget=20000",
+)
 
 # Waits for all pictures, then writes down what a person would see
 PROBE = """<script>
@@ -73,7 +86,24 @@ class Browser:
         return path
 
     def _run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """On a busy machine Chromium sometimes does not come up; it is started again then."""
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._run_once(*arguments)
+            except subprocess.TimeoutExpired:
+                continue
+        return self._run_once(*arguments)
+
+    def _run_once(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         assert CHROMIUM is not None
-        command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
-        command += [f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=20000"]
-        return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=180, check=True)
+        profile = tempfile.mkdtemp(dir=self.folder)  # of its own: the lock of one that is still closing would be in the way
+        command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+            try:
+                out, err = process.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with its children, which hold the pipes
+                raise
+        assert process.returncode == 0, err[-2000:]
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
