@@ -11,7 +11,7 @@ import yaml
 
 PROVENANCE = {
     "command": "python scripts/benchmark.py classic --algos cpp dqn",
-    "commit": "0123456789abcdef",
+    "commit": "0123456789abcdef0123456789abcdef01234567-dirty",
     "versions": {"python": "3.11.0", "sb3_cpp": "0.1.0", "torch": "2.13.0"},
     "machine": {"processor": "Abacus 3000", "cores": 2, "memory_gb": 8.0, "gpu": "none"},
 }
