@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -11,6 +12,8 @@ from matplotlib.figure import Figure
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.didactic_plots import dress
 from sb3_cpp.experiments.logs import EVALUATIONS, ITERATIONS, MONITOR
+from sb3_cpp.experiments.run_folder import CONFIG_FILE
+from sb3_cpp.experiments.run_records import read_episodes
 
 TRACES = {  # column of iterations.csv: title, colour (Okabe and Ito), logarithmic
     "zeta": ("zeta: how far the new policy is let in", "#0072B2", True),
@@ -29,8 +32,9 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
     """
     folder = Path(folder)
     path = Path(path) if path is not None else folder / "picture.png"
-    if not (folder / MONITOR).is_file():
-        raise InvalidArgument(f"folder must hold a run ({MONITOR} is missing), got {folder}")
+    for name in (MONITOR, CONFIG_FILE):
+        if not (folder / name).is_file():
+            raise InvalidArgument(f"folder must hold a run ({name} is missing), got {folder}")
     iterations = pd.read_csv(folder / ITERATIONS) if (folder / ITERATIONS).is_file() else pd.DataFrame()
     traces = [name for name in TRACES if name in iterations and iterations[name].notna().any()]
     rows = 1 + (len(traces) + 1) // 2
@@ -46,8 +50,9 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
 
 def plot_learning_curve(ax: Axes, folder: Path, title: str) -> None:
     """Training episodes as dots, evaluations as a line with their spread."""
-    episodes = pd.read_csv(folder / MONITOR, comment="#")
-    ax.plot(episodes["l"].cumsum(), episodes["r"], ".", color="0.75", markersize=2.5, label="training episodes")
+    settings = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+    episodes = read_episodes(folder / MONITOR, settings["env"], settings["n_envs"])
+    ax.plot(episodes["end"], episodes["r"], ".", color="0.75", markersize=2.5, label="training episodes")
     if (folder / EVALUATIONS).is_file():
         with np.load(folder / EVALUATIONS) as evaluations:
             steps, results = evaluations["timesteps"], evaluations["results"]

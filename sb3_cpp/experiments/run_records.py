@@ -90,9 +90,8 @@ def _read_logs(record: RunRecord, folder: Path) -> None:
         record.evaluations = pd.DataFrame({"step": steps.astype(np.int64), "return": means, "error": errors})
         record.timesteps = int(steps[-1]) if len(steps) else 0
     if (folder / MONITOR).is_file() and (folder / MONITOR).stat().st_size:
-        episodes = pd.read_csv(folder / MONITOR, comment="#")
-        lengths = episodes["l"].to_numpy(np.int64) / (_ATARI_FRAMES if is_atari(record.task) else 1)
-        ends = episode_ends(lengths, int(config.get("n_envs", 1)))
+        episodes = read_episodes(folder / MONITOR, record.task, int(config.get("n_envs", 1)))
+        ends = episodes["end"].to_numpy(np.float64)
         within = int(np.searchsorted(ends, record.n_timesteps, side="right"))
         record.returns = episodes["r"].to_numpy(np.float64)[:within]
         record.training = training_curve(ends[:within], record.returns, record.n_timesteps)
@@ -111,6 +110,13 @@ def _state(record: RunRecord, folder: Path) -> tuple[str, str]:
         reason = status.get("error") or next((line for line in reversed(lines) if line.strip()), "")
         return "failed", f"failed at step {record.timesteps:,}: {' '.join(str(reason).split())[:200]}"
     return "unfinished", f"unfinished: {record.timesteps:,} of {record.n_timesteps:,} steps"
+
+
+def read_episodes(path: Path, task: str, n_envs: int = 1) -> pd.DataFrame:
+    """A monitor.csv, with the step of the run at which each episode ended as ``end`` (Atari's lengths count frames)."""
+    episodes = pd.read_csv(path, comment="#")
+    lengths = episodes["l"].to_numpy(np.int64) / (_ATARI_FRAMES if is_atari(task) else 1)
+    return episodes.assign(end=episode_ends(lengths, n_envs))
 
 
 def episode_ends(lengths: NDArray[np.float64], n_envs: int = 1) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_cpp.experiments.run_records import MOST_ITERATIONS, episode_ends, read_run, training_curve
+from sb3_cpp.experiments.run_records import MOST_ITERATIONS, episode_ends, read_episodes, read_run, training_curve
 from tests.experiments.synthetic_runs import write_run
 
 
@@ -128,3 +128,10 @@ def test_long_traces_are_thinned_and_keep_their_ends(tmp_path: Path) -> None:
     assert len(record.iterations) == MOST_ITERATIONS
     assert record.iterations.K.iloc[[0, -1]].tolist() == [1, 1000]
     assert record.iterations.zeta.iloc[-1] == 1.0
+
+
+def test_lengths_of_atari_episodes_are_frames_and_ends_are_steps(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.csv"
+    path.write_text('#{"t_start": 0.0}\nr,l,t\n1.0,400,0.1\n2.0,80,0.2\n')
+    assert read_episodes(path, "SpaceInvadersNoFrameskip-v4")["end"].tolist() == [100.0, 120.0]
+    assert read_episodes(path, "CartPole-v1")["end"].tolist() == [400.0, 480.0]
