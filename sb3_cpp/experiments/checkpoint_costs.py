@@ -121,6 +121,8 @@ def checkpoint_costs(steps: int, save_freq: int, frames: int, new: int, folder: 
     check_whole_number("--save-freq", save_freq, 1)
     check_whole_number("--frames", frames, 0)
     check_whole_number("--new-frames", new, _N_ENVS)
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:
         if steps:
             print(time_share(Path(place) / "run", steps, save_freq), flush=True)

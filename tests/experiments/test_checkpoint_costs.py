@@ -26,6 +26,7 @@ def test_new_frames_cost_what_they_take_and_not_the_buffer(tmp_path: Path, monke
 
 
 def test_nothing_stays_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert checkpoint_costs(0, 1, 400, 8, str(tmp_path)) == 0
+    folder = tmp_path / "made" / "if missing"
+    assert checkpoint_costs(0, 1, 400, 8, str(folder)) == 0
     assert "a buffer of 400 frames" in capsys.readouterr().out
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
