@@ -188,10 +188,10 @@ def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) 
 
 def drive(settings: PendulumSettings, preferences: th.Tensor) -> th.Tensor:
     """Angles (trials, steps) of the gymnasium environment, each trial driven by its most probable actions."""
-    env, features = GymBatch(ENV_ID, len(preferences)), settings.basis()
+    env, features, weights = GymBatch(ENV_ID, len(preferences)), settings.basis(), preferences.numpy()
     states, angles = env.reset(), []
     for _ in range(settings.steps):
-        transition = env.step((preferences @ features(states).unsqueeze(-1)).squeeze(-1).argmax(-1))
+        transition = env.step(np.einsum("nam,nm->na", weights, features(states)).argmax(1))
         angles.append(transition.arrived[:, 0])
         states = transition.states
-    return th.stack(angles, dim=-1)
+    return th.from_numpy(np.stack(angles, axis=-1))

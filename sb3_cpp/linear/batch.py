@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
-import torch as th
+from numpy.typing import DTypeLike
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 
@@ -13,11 +13,11 @@ from sb3_cpp.checks import InvalidArgument, check_whole_number
 class Transition(NamedTuple):
     """One step of every trial; where an episode ended, ``states`` is the start of the next one, ``arrived`` the last state."""
 
-    states: th.Tensor  # (trials, dims): where each trial goes on
-    rewards: th.Tensor  # (trials,)
-    arrived: th.Tensor  # (trials, dims): where the action led
-    terminated: th.Tensor  # (trials,)
-    truncated: th.Tensor  # (trials,)
+    states: np.ndarray  # (trials, dims): where each trial goes on
+    rewards: np.ndarray  # (trials,)
+    arrived: np.ndarray  # (trials, dims): where the action led
+    terminated: np.ndarray  # (trials,)
+    truncated: np.ndarray  # (trials,)
 
 
 class BatchEnv(Protocol):
@@ -25,12 +25,12 @@ class BatchEnv(Protocol):
 
     n_trials: int
     n_actions: int
-    dtype: th.dtype
+    dtype: np.dtype
 
-    def reset(self, seed: int | None = None) -> th.Tensor:
+    def reset(self, seed: int | None = None) -> np.ndarray:
         """Start every trial anew; states (trials, dims)."""
 
-    def step(self, actions: th.Tensor) -> Transition:
+    def step(self, actions: np.ndarray) -> Transition:
         """One action per trial; a finished episode is followed by the start of the next."""
 
 
@@ -41,8 +41,8 @@ class GymBatch:
     :param n_trials: number of copies
     """
 
-    def __init__(self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: th.dtype = th.float32) -> None:
-        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), dtype
+    def __init__(self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: DTypeLike = np.float32) -> None:
+        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), np.dtype(dtype)
         first = self._make(make)
         observations, actions = first.observation_space, first.action_space
         if not isinstance(observations, gym.spaces.Box) or len(observations.shape) != 1:
@@ -57,14 +57,14 @@ class GymBatch:
     def _make(make: str | Callable[[], gym.Env]) -> gym.Env:
         return gym.make(make, disable_env_checker=True) if isinstance(make, str) else make()
 
-    def reset(self, seed: int | None = None) -> th.Tensor:
+    def reset(self, seed: int | None = None) -> np.ndarray:
         """Start every trial anew; with a seed, trial i is seeded with a number drawn from it."""
         seeds: list[Any] = [None] * self.n_trials
         if seed is not None:
             seeds = np.random.SeedSequence(seed).generate_state(self.n_trials).tolist()
-        return self._tensor([env.reset(seed=s)[0] for env, s in zip(self.envs, seeds)])
+        return self._array([env.reset(seed=s)[0] for env, s in zip(self.envs, seeds)])
 
-    def step(self, actions: th.Tensor) -> Transition:
+    def step(self, actions: np.ndarray) -> Transition:
         states, rewards, arrived, terminated, truncated = [], [], [], [], []
         for env, action in zip(self.envs, actions.tolist()):
             observation, reward, end, cut, _ = env.step(action + self._first_action)
@@ -74,8 +74,8 @@ class GymBatch:
             terminated.append(bool(end))
             truncated.append(bool(cut))
         return Transition(
-            self._tensor(states), self._tensor(rewards), self._tensor(arrived), th.tensor(terminated), th.tensor(truncated)
+            self._array(states), self._array(rewards), self._array(arrived), np.array(terminated), np.array(truncated)
         )
 
-    def _tensor(self, rows: list[Any]) -> th.Tensor:
-        return th.as_tensor(np.asarray(rows)).to(self.dtype)
+    def _array(self, rows: list[Any]) -> np.ndarray:
+        return np.asarray(rows, dtype=self.dtype)

@@ -5,6 +5,7 @@ Every feature here is a product ``phi(s,a) = phi(s) x g(a)``: state features tim
 Shapes: states (..., dims), state features (..., M), weights (..., groups, F), values (..., actions).
 """
 
+import numpy as np
 import torch as th
 
 from sb3_cpp.linear.features import RadialBasis, StateFeatures
@@ -34,7 +35,7 @@ class LinearQ:
         self.groups, self.size = n_actions, n_state_features
         if action_centres is not None:
             axis = RadialBasis([0.0], [max(n_actions - 1.0, 1.0)], [action_centres], width)
-            self.action_features = axis(th.arange(n_actions, dtype=th.float64).unsqueeze(-1))
+            self.action_features = th.from_numpy(axis(np.arange(n_actions, dtype=np.float64)[:, np.newaxis]))
             self.groups, self.size = 1, n_state_features * action_centres
 
     def zeros(self, n_trials: int, dtype: th.dtype) -> th.Tensor:
@@ -66,12 +67,14 @@ class LinearQ:
         else:
             g = self.action_features.to(phi)[actions]
             rows, group = (phi.unsqueeze(-1) * g.unsqueeze(-2)).flatten(-2), trials.expand_as(actions)
-        # each group's rows are laid together, so that no product is spent on the zeros of a block matrix
+        # each group's rows are laid together, so that no product is spent on the zeros of a block matrix, and group by group,
+        # so that they are still in the processor's cache when they are multiplied
         order = group.flatten().argsort()
         counts = th.bincount(group.flatten(), minlength=len(phi) * self.groups).tolist()
-        design, y = rows.flatten(0, 1).index_select(0, order), targets.flatten().index_select(0, order)
+        rows, y = rows.flatten(0, 1), targets.flatten()
         gram, right = rows.new_empty(len(counts), self.size, self.size), rows.new_empty(len(counts), self.size)
-        for i, (design_i, y_i) in enumerate(zip(design.split(counts), y.split(counts))):
-            th.mm(design_i.T, design_i, out=gram[i])
-            th.mv(design_i.T, y_i, out=right[i])
+        for i, members in enumerate(order.split(counts)):
+            design = rows.index_select(0, members)
+            th.mm(design.T, design, out=gram[i])
+            th.mv(design.T, y.index_select(0, members), out=right[i])
         return gram.unflatten(0, (-1, self.groups)), right.unflatten(0, (-1, self.groups))

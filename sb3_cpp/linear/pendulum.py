@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import torch as th
+from numpy.typing import DTypeLike
 
 from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 from sb3_cpp.linear.batch import Transition
@@ -114,35 +114,35 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
 class PendulumBatch:
     """The same pendulum for many independent trials: the environment of the array program."""
 
-    def __init__(self, n_trials: int, dtype: th.dtype = th.float32, physics: Physics | None = None) -> None:
-        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), dtype
+    def __init__(self, n_trials: int, dtype: DTypeLike = np.float32, physics: Physics | None = None) -> None:
+        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), np.dtype(dtype)
         self.physics = physics or Physics()
         self.n_actions = len(self.physics.torques)
-        self._torques = th.tensor(self.physics.torques, dtype=dtype).numpy()
-        self._no, self._yes = th.zeros(n_trials, dtype=th.bool), th.ones(n_trials, dtype=th.bool)
+        self._torques = np.array(self.physics.torques, dtype=dtype)
+        self._no, self._yes = np.zeros(n_trials, dtype=bool), np.ones(n_trials, dtype=bool)
         self.reset()
 
-    def reset(self, seed: int | None = None) -> th.Tensor:
+    def reset(self, seed: int | None = None) -> np.ndarray:
         """Hang every trial down at rest; nothing here is random. Returns states (trials, 2)."""
         self._angle = np.full(self.n_trials, -math.pi, dtype=self._torques.dtype)
         self._velocity = np.zeros_like(self._angle)
         self._steps = 0
         return self._states()
 
-    def _states(self) -> th.Tensor:
+    def _states(self) -> np.ndarray:
         states = np.empty((self.n_trials, 2), dtype=self._angle.dtype)
         states[:, 0], states[:, 1] = self._angle, self._velocity
-        return th.from_numpy(states)
+        return states
 
-    def step(self, actions: th.Tensor) -> Transition:
+    def step(self, actions: np.ndarray) -> Transition:
         """Apply one action per trial; after 500 steps every trial is truncated and starts anew."""
-        torque = self._torques[actions.numpy()]
+        torque = self._torques.take(actions)
         self._angle, self._velocity, reward = move(self._angle, self._velocity, torque, self.physics)
         self._steps += 1
         arrived = self._states()
         truncated = self._steps == EPISODE_STEPS
         states = self.reset() if truncated else arrived
-        return Transition(states, th.from_numpy(reward), arrived, self._no, self._yes if truncated else self._no)
+        return Transition(states, reward, arrived, self._no, self._yes if truncated else self._no)
 
 
 gym.register(ENV_ID, entry_point="sb3_cpp.linear.pendulum:PendulumSwingUp", max_episode_steps=EPISODE_STEPS)

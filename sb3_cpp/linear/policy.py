@@ -30,8 +30,8 @@ class LinearPolicy:
         self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
     ) -> tuple[np.ndarray, Any]:
         """Actions for observations of shape (..., dims); ``state`` is handed back, there is no memory."""
-        states = th.as_tensor(np.asarray(observation)).to(self.preferences.dtype)
-        values = self.state_features(states) @ self.preferences.T
+        states = np.asarray(observation, dtype=self.preferences.numpy().dtype)
+        values = th.from_numpy(self.state_features(states)) @ self.preferences.T
         if deterministic:
             return values.argmax(-1).numpy(), state
         probabilities = log_boltzmann(values, self.temperature).exp()

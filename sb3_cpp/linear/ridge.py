@@ -1,6 +1,8 @@
 """Ridge regression by normal equations (CPP Eq. normal_equations), many problems at once."""
 
+import numpy as np
 import torch as th
+from scipy.linalg import get_lapack_funcs
 
 
 class SingularEquations(ValueError):
@@ -20,17 +22,20 @@ def solve_ridge(gram: th.Tensor, right: th.Tensor, penalty: float, centre: th.Te
     :param centre: shape (..., F)
     :return: shape (..., F)
     """
-    matrix = gram + penalty * th.eye(gram.shape[-1], dtype=gram.dtype)
-    if centre is not None:
-        right = right + penalty * centre
-    # for many matrices of this size, twice as fast as Cholesky's factors
-    factors, order, info = th.linalg.lu_factor_ex(matrix)
+    matrices = (gram + penalty * th.eye(gram.shape[-1], dtype=gram.dtype)).flatten(0, -3).numpy()
+    sides = (right if centre is None else right + penalty * centre).flatten(0, -2).numpy()
+    # for many matrices of this size, LAPACK called one by one is more than twice as fast as torch's solvers for all of them
+    (posv,) = get_lapack_funcs(("posv",), (matrices, sides))
+    solutions, pivots, failed = np.empty_like(sides), np.empty_like(sides), np.zeros(len(sides), dtype=bool)
+    for i, (matrix, side) in enumerate(zip(matrices, sides)):
+        factor, solutions[i], failed[i] = posv(matrix.T, side)
+        pivots[i] = factor.diagonal()
     # an undetermined direction may also pass as a tiny pivot, whose solution would be rounding noise
-    pivots = factors.diagonal(dim1=-2, dim2=-1).abs()
-    singular = (info != 0) | ~(pivots.amin(-1) > th.finfo(gram.dtype).eps * pivots.amax(-1))
-    if singular.any():
+    tiny = ~(pivots.min(-1) ** 2 > np.finfo(pivots.dtype).eps * pivots.max(-1) ** 2)
+    singular = int((failed | tiny).sum())
+    if singular:
         raise SingularEquations(
-            f"the normal equations are singular in {int(singular.sum())} of {singular.numel()} regressions: "
+            f"the normal equations are singular in {singular} of {len(matrices)} regressions: "
             f"the samples do not determine every weight; the ridge penalty must be positive, got {penalty:g}"
         )
-    return th.linalg.lu_solve(factors, order, right.unsqueeze(-1)).squeeze(-1)
+    return th.from_numpy(solutions).view_as(right)

@@ -1,7 +1,9 @@
 """One iteration's experience: every trial acts with its deployed mixture and fills its on-policy buffer."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch as th
 
 from sb3_cpp.linear.batch import BatchEnv
@@ -40,37 +42,42 @@ def collect(
     ``softmax(preference / temperature)``, without computing it.
     """
     n = env.n_trials
-    members = th.cat(policy.members)  # (members * trials, actions, M)
-    acting = policy.draw_members(steps, generator) * n + th.arange(n)
-    gumbel = -th.empty(steps, n, env.n_actions, dtype=env.dtype).exponential_(generator=generator).log()
-    noise = (policy.temperature * gumbel).unsqueeze(-1)
+    members = th.cat(policy.members).numpy()  # (members * trials, actions, M)
+    acting = (policy.draw_members(steps, generator) * n + th.arange(n)).numpy()
+    gumbel = -th.empty(steps, n, env.n_actions, dtype=policy.members[0].dtype).exponential_(generator=generator).log()
+    noise = (policy.temperature * gumbel).numpy()
     states = env.reset(seed)
     phi = q.state_features(states)
-    all_phi = phi.new_empty(n, steps + 1, phi.shape[-1])
-    columns = all_phi.unsqueeze(-1).unbind(1)
+    all_phi = np.empty((n, steps + 1, phi.shape[-1]), dtype=phi.dtype)
     visited, actions, transitions = [], [], []
-    for member, noise_t, rows, column in zip(acting.unbind(0), noise.unbind(0), all_phi.unbind(1), columns):
-        rows.copy_(phi)
-        preferences = members.index_select(0, member) if len(members) > n else members
-        action = th.baddbmm(noise_t, preferences, column).argmax(1).squeeze(-1)
+    for t in range(steps):
+        all_phi[:, t] = phi
+        preferences = members.take(acting[t], axis=0) if len(members) > n else members
+        action = (np.einsum("nam,nm->na", preferences, phi) + noise[t]).argmax(1)
         transition = env.step(action)
         visited.append(states)
         actions.append(action)
         transitions.append(transition)
         states = transition.states
         phi = q.state_features(states)
-    _, rewards, arrived, terminated, truncated = (th.stack(column, dim=1) for column in zip(*transitions))
-    states, ended = th.stack(visited, dim=1), terminated | truncated
-    _check_finite("observation", states, first_step=0)
+    _, rewards, arrived, terminated, truncated = map(_side_by_side, zip(*transitions))
+    visits, ended = _side_by_side(visited), terminated | truncated
+    _check_finite("observation", visits, first_step=0)
     _check_finite("observation", arrived, first_step=1)
     _check_finite("reward", rewards.unsqueeze(-1), first_step=1)
-    all_phi[:, -1] = q.state_features(arrived[:, -1])
-    next_phi = all_phi[:, 1:]
+    all_phi[:, -1] = q.state_features(arrived[:, -1].numpy())
+    every_phi = th.from_numpy(all_phi)
+    next_phi = every_phi[:, 1:]
     if ended[:, :-1].any():  # there, the next state in the list is the start of another episode
         next_phi = next_phi.clone()
-        next_phi[ended] = q.state_features(arrived[ended])
-    buffer = Buffer(all_phi[:, :-1], th.stack(actions, dim=1), rewards, next_phi, terminated)
-    return Rollout(buffer, states, episode_return(rewards, ended))
+        next_phi[ended] = th.from_numpy(q.state_features(arrived[ended].numpy()))
+    buffer = Buffer(every_phi[:, :-1], _side_by_side(actions), rewards, next_phi, terminated)
+    return Rollout(buffer, visits, episode_return(rewards, ended))
+
+
+def _side_by_side(steps: Sequence[np.ndarray]) -> th.Tensor:
+    """One array (trials, ...) per step -> one tensor (trials, steps, ...)."""
+    return th.from_numpy(np.ascontiguousarray(np.array(steps).swapaxes(0, 1)))
 
 
 def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:

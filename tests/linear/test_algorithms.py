@@ -74,7 +74,8 @@ def test_terminal_states_are_worth_nothing_beyond_their_reward() -> None:
     learner = _corridor_learner(1, gamma=0.9)
     for _ in iterate(learner, GymBatch(Corridor), iterations=60, steps=60, seed=0):
         pass
-    last_step = learner.q.values(learner.q.state_features(th.tensor([[[0.9]]])), learner.theta)[0, 0, 1]
+    phi = th.from_numpy(learner.q.state_features(np.full((1, 1, 1), 0.9, dtype=np.float32)))
+    last_step = learner.q.values(phi, learner.theta)[0, 0, 1]
     assert float(last_step) == pytest.approx(1.0, abs=0.02)  # not 1 + 0.9 V(start of the next episode)
 
 

@@ -22,15 +22,8 @@ def _world() -> tuple[MDP, Buffer]:
     reward = 2.0 * th.rand(STATES, ACTIONS, dtype=th.float64, generator=generator) - 1.0
     grid = th.meshgrid(th.arange(STATES), th.arange(ACTIONS), th.arange(COPIES), indexing="ij")
     s, a, copy = (index.flatten()[None] for index in grid)
-    features = OneHot(STATES)
-    next_s = successors[s, a, copy]
-    buffer = Buffer(
-        features(s.unsqueeze(-1).double()),
-        a,
-        reward[s, a],
-        features(next_s.unsqueeze(-1).double()),
-        th.zeros_like(a, dtype=th.bool),
-    )
+    phi, next_phi = (th.from_numpy(OneHot(STATES)(i.double().numpy()[..., None])) for i in (s, successors[s, a, copy]))
+    buffer = Buffer(phi, a, reward[s, a], next_phi, th.zeros_like(a, dtype=th.bool))
     return MDP(transition[None], reward[None], GAMMA), buffer
 
 
