@@ -23,6 +23,7 @@ except ImportError:  # then nobody can be warned, as in SB3
     psutil = None
 
 BLANK = 0  # the place of the black frame that pads the first stacks of every episode; stored once, never released
+RUN = 32  # frames of room that an environment takes at a time: its frames lie side by side, which makes gathering them faster
 
 
 class Stacks:
@@ -96,17 +97,17 @@ class FrameReplayBuffer(ReplayBuffer):
         self.next_observations = Stacks(self, shift=1)  # type: ignore[assignment]
 
         n_transitions = self.buffer_size * n_envs
-        # Beside the share for episode ends: the black frame, the first stacks, and what one add takes before it releases.
-        self._planned = 1 + n_transitions + n_transitions // 16 + 2 * n_envs * (self.n_stack + 1)
+        # Beside the share for episode ends: the black frame, the first stacks, what one add takes before it releases, and
+        # the rest of each environment's last run.
+        self._planned = 1 + n_transitions + n_transitions // 16 + n_envs * (2 * (self.n_stack + 1) + RUN)
         self.places = np.zeros((self.buffer_size, n_envs, self.n_stack + 1), dtype=np.int32)
         self.frames = np.zeros((self._planned, *frame_shape), dtype=np.uint8)
         self._reset_places()
         _warn_if_too_large(n_transitions * self.frames[0].nbytes + self.places.nbytes + self.actions.nbytes)
 
     def _reset_places(self) -> None:
-        """All places but the black frame's are free: first the ones given back, then the ones never used."""
-        self._released = np.zeros(0, dtype=np.int32)
-        self._n_released = 0
+        """All places but the black frame's are free."""
+        self._free: list[list[int]] = [[] for _ in range(self.n_envs)]
         self._n_used = BLANK + 1
 
     def reset(self) -> None:
@@ -132,8 +133,8 @@ class FrameReplayBuffer(ReplayBuffer):
         continued = self._continued(stacks)
         row[continued, :-1] = self.places[self.pos - 1, continued, 1:]
         for env in np.flatnonzero(~continued):
-            row[env, :-1] = self._store_stack(stacks[env])
-        row[:, -1] = self._take_places(self.n_envs)
+            row[env, :-1] = self._store_stack(env, stacks[env])
+        row[:, -1] = [self._take_place(env) for env in range(self.n_envs)]
         self.frames[row[:, -1]] = next_stacks[:, -1]
 
         oldest = self.places[self.pos].copy()
@@ -167,7 +168,7 @@ class FrameReplayBuffer(ReplayBuffer):
         previous = self.frames.take(self.places[self.pos - 1, :, 1:], axis=0)
         return np.array([np.array_equal(*pair) for pair in zip(previous, stacks)])
 
-    def _store_stack(self, stack: np.ndarray) -> np.ndarray:
+    def _store_stack(self, env: int, stack: np.ndarray) -> np.ndarray:
         """Places of the frames of an episode's first stack; black frames and repetitions of the frame before take no room."""
         places = np.empty(self.n_stack, dtype=np.int32)
         for i, frame in enumerate(stack):
@@ -176,19 +177,20 @@ class FrameReplayBuffer(ReplayBuffer):
             elif i > 0 and np.array_equal(frame, stack[i - 1]):
                 places[i] = places[i - 1]
             else:
-                places[i : i + 1] = self._take_places(1)
+                places[i] = self._take_place(env)
                 self.frames[places[i]] = frame
         return places
 
-    def _take_places(self, n: int) -> np.ndarray:
-        """Free places, those given back last first: they are the oldest frames' and so the array fills as a ring."""
-        n_old = min(n, self._n_released)
-        self._n_released -= n_old
-        old = self._released[self._n_released : self._n_released + n_old]
-        first_new, self._n_used = self._n_used, self._n_used + n - n_old
-        if self._n_used > len(self.frames):
-            self._grow()
-        return np.concatenate([old, np.arange(first_new, self._n_used, dtype=np.int32)])
+    def _take_place(self, env: int) -> int:
+        """A free place of this environment: the one it gave back last, which was its oldest frame's, so that its places fill
+        as a ring; if there is none, the first of a new run."""
+        free = self._free[env]
+        if not free:
+            first, self._n_used = self._n_used, self._n_used + RUN
+            if self._n_used > len(self.frames):
+                self._grow()
+            free.extend(reversed(range(first, self._n_used)))
+        return free.pop()
 
     def _grow(self) -> None:
         """Room for a 32nd more frames. Resizing in place copies nothing on Linux; numpy refuses it while a view is held."""
@@ -204,21 +206,20 @@ class FrameReplayBuffer(ReplayBuffer):
         """Give back the frames of an overwritten row that the row after it does not use. No later row can use them then:
         a row's frames are new or were in the row before, and no two environments share one."""
         unused = (oldest[:, :, None] != still_used[:, None, :]).all(axis=2) & (oldest != BLANK)
-        places = np.unique(oldest[unused])
-        n = self._n_released + len(places)
-        if n > len(self._released):
-            self._released = np.concatenate([self._released[: self._n_released], np.empty(2 * n, dtype=np.int32)])
-        self._released[self._n_released : n] = places
-        self._n_released = n
+        for free, places, mask in zip(self._free, oldest, unused):
+            free.extend(sorted(set(places[mask].tolist()), reverse=True))
 
     def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """SB3's samples, drawn with the same random numbers; each sample's n_stack + 1 frames are gathered once."""
         if env is not None or not self.channels_first:
             return super()._get_samples(batch_inds, env)
         env_indices = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
-        at = (batch_inds, env_indices)
-        ended = (self.dones[at] * (1 - self.timeouts[at])).reshape(-1, 1)
-        gathered = (self.frames.take(self.places[at], axis=0), self.actions[at], ended, self.rewards[at].reshape(-1, 1))
+        at = batch_inds * self.n_envs + env_indices
+        ended = self.dones.take(at) * (1 - self.timeouts.take(at))
+        places = self.places.reshape(-1, self.n_stack + 1).take(at, axis=0)
+        actions = self.actions.reshape(-1, self.action_dim).take(at, axis=0)
+        columns = (ended.reshape(-1, 1), self.rewards.take(at).reshape(-1, 1))
+        gathered = (self.frames.take(places, axis=0), actions, *columns)
         # All of these are new arrays: torch may have them without a second copy.
         frames, actions, dones, rewards = (self.to_torch(array, copy=False) for array in gathered)
         return ReplayBufferSamples(frames[:, :-1], actions, frames[:, 1:], dones, rewards)

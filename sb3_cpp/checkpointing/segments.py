@@ -36,7 +36,7 @@ def arrays_of(buffer: ReplayBuffer) -> dict[str, np.ndarray]:
 
 def _is_ring(buffer: ReplayBuffer, name: str, array: np.ndarray) -> bool:
     """Whether row i of an array belongs to transition i."""
-    return type(buffer) in _RINGS and name not in ("frames", "_released") and len(array) == buffer.buffer_size
+    return type(buffer) in _RINGS and name != "frames" and len(array) == buffer.buffer_size
 
 
 def rows_in_use(buffer: ReplayBuffer, name: str, array: np.ndarray) -> int:

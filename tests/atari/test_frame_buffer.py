@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 
-from sb3_cpp.atari.frame_buffer import BLANK, FrameReplayBuffer, NStepFrameReplayBuffer
+from sb3_cpp.atari.frame_buffer import BLANK, RUN, FrameReplayBuffer, NStepFrameReplayBuffer
 from tests.atari.frame_streams import FRAME, N_STACK, random_stream, stacked_space
 
 ACTIONS = spaces.Discrete(5)
@@ -72,12 +72,26 @@ def test_every_stored_transition_equals_sb3s(size: int, n_envs: int, ends: float
         assert_same_contents(expected, actual)
 
 
+def _occupied(buffer: FrameReplayBuffer) -> int:
+    """Frames that the buffer holds, the black one among them."""
+    return buffer._n_used - sum(map(len, buffer._free))
+
+
 def test_each_frame_of_a_long_episode_is_stored_once() -> None:
     actual = make(FrameReplayBuffer, 500, 1)
     for transition in random_stream(np.random.default_rng(0), 1, 3000, end_probability=0):
         actual.add(*transition)
-    # At most: the black frame, one frame per transition, the frames before the oldest one's newest, and one in passing.
-    assert actual._n_used <= 1 + 500 + N_STACK + 1
+    # The black frame, one frame per transition, and the frames before the oldest one's newest; and no room but for them.
+    assert _occupied(actual) == 1 + 500 + N_STACK
+    assert actual._n_used <= 1 + 500 + N_STACK + RUN
+
+
+def test_the_frames_of_an_environment_lie_side_by_side_however_often_the_ring_went_round() -> None:
+    actual = make(FrameReplayBuffer, 4 * 500, 4)
+    for transition in random_stream(np.random.default_rng(0), 4, 3000, end_probability=0.01):
+        actual.add(*transition)
+    side_by_side = (np.diff(actual.places, axis=-1) == 1).all(axis=-1).mean()
+    assert side_by_side > 0.5  # all but the seams of runs and the stacks that begin an episode; taken in turns it would be 0
 
 
 def test_padding_of_first_stacks_takes_no_room() -> None:
@@ -86,9 +100,9 @@ def test_padding_of_first_stacks_takes_no_room() -> None:
     for padding in (np.zeros_like(newest), newest):
         obs = np.stack([padding, padding, padding, newest])[None]
         next_obs = np.concatenate([obs[:, 1:], newest[None, None] + 1], axis=1)
-        used = actual._n_used
+        occupied = _occupied(actual)
         actual.add(obs, next_obs, np.zeros(1), np.zeros(1), np.ones(1), [{}])
-        assert actual._n_used == used + 2
+        assert _occupied(actual) == occupied + 2
     assert (actual.places[0, 0, :3] == BLANK).all()
 
 
