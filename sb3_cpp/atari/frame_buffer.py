@@ -132,7 +132,7 @@ class FrameReplayBuffer(ReplayBuffer):
         row = np.empty((self.n_envs, self.n_stack + 1), dtype=np.int32)
         continued = self._continued(stacks)
         row[continued, :-1] = self.places[self.pos - 1, continued, 1:]
-        for env in np.flatnonzero(~continued):
+        for env in np.flatnonzero(~continued).tolist():
             row[env, :-1] = self._store_stack(env, stacks[env])
         row[:, -1] = [self._take_place(env) for env in range(self.n_envs)]
         self.frames[row[:, -1]] = next_stacks[:, -1]
@@ -215,11 +215,14 @@ class FrameReplayBuffer(ReplayBuffer):
             return super()._get_samples(batch_inds, env)
         env_indices = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
         at = batch_inds * self.n_envs + env_indices
-        ended = self.dones.take(at) * (1 - self.timeouts.take(at))
         places = self.places.reshape(-1, self.n_stack + 1).take(at, axis=0)
-        actions = self.actions.reshape(-1, self.action_dim).take(at, axis=0)
-        columns = (ended.reshape(-1, 1), self.rewards.take(at).reshape(-1, 1))
-        gathered = (self.frames.take(places, axis=0), actions, *columns)
+        ended = self.dones.take(at) * (1 - self.timeouts.take(at))
+        gathered = (
+            self.frames.take(places, axis=0),
+            self.actions.reshape(-1, self.action_dim).take(at, axis=0),
+            ended.reshape(-1, 1),
+            self.rewards.take(at).reshape(-1, 1),
+        )
         # All of these are new arrays: torch may have them without a second copy.
         frames, actions, dones, rewards = (self.to_torch(array, copy=False) for array in gathered)
         return ReplayBufferSamples(frames[:, :-1], actions, frames[:, 1:], dones, rewards)
