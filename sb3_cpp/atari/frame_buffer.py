@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.buffers import NStepReplayBuffer
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.quick_replay import QuickReplayBuffer, gather
 
 try:
     import psutil  # type: ignore[import-untyped]
@@ -49,7 +48,7 @@ class Stacks:
         return stacks if buffer.channels_first else np.ascontiguousarray(np.moveaxis(stacks, -3, -1))
 
 
-class FrameReplayBuffer(ReplayBuffer):
+class FrameReplayBuffer(QuickReplayBuffer):
     """SB3's ReplayBuffer for stacked frames, each frame stored once.
 
     Frames that no transition needs any more are released when the oldest transition is overwritten, so what is kept is what
@@ -209,23 +208,14 @@ class FrameReplayBuffer(ReplayBuffer):
         for free, places, mask in zip(self._free, oldest, unused):
             free.extend(sorted(set(places[mask].tolist()), reverse=True))
 
-    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        """SB3's samples, drawn with the same random numbers; each sample's n_stack + 1 frames are gathered once."""
-        if env is not None or not self.channels_first:
-            return super()._get_samples(batch_inds, env)
-        env_indices = np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
-        at = batch_inds * self.n_envs + env_indices
-        places = self.places.reshape(-1, self.n_stack + 1).take(at, axis=0)
-        ended = self.dones.take(at) * (1 - self.timeouts.take(at))
-        gathered = (
-            self.frames.take(places, axis=0),
-            self.actions.reshape(-1, self.action_dim).take(at, axis=0),
-            ended.reshape(-1, 1),
-            self.rewards.take(at).reshape(-1, 1),
-        )
-        # All of these are new arrays: torch may have them without a second copy.
-        frames, actions, dones, rewards = (self.to_torch(array, copy=False) for array in gathered)
-        return ReplayBufferSamples(frames[:, :-1], actions, frames[:, 1:], dones, rewards)
+    def _gather_observations(self, at: np.ndarray) -> tuple[th.Tensor, th.Tensor]:
+        """Each sample's n_stack + 1 frames are gathered once."""
+        frames = self.frames.take(gather(self.places, at), axis=0)
+        if not self.channels_first:
+            frames = np.ascontiguousarray(np.moveaxis(frames, 1, -1))
+        both = self.to_torch(frames, copy=False)
+        axis = 1 if self.channels_first else -1
+        return both.narrow(axis, 0, self.n_stack), both.narrow(axis, 1, self.n_stack)
 
     def __getstate__(self) -> dict[str, Any]:
         """Frames never written are not saved."""

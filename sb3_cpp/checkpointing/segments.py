@@ -16,11 +16,12 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 
 from sb3_cpp.atari.frame_buffer import FrameReplayBuffer, NStepFrameReplayBuffer
 from sb3_cpp.checkpointing.files import DamagedCheckpoint, checksum
+from sb3_cpp.quick_replay import QuickReplayBuffer
 
 BLOCK_BYTES = 2**20
 SMALL = 16 * 2**20  # bytes up to which a buffer is always written whole
 FOLDER = "segments"
-_RINGS = (ReplayBuffer, NStepReplayBuffer, DictReplayBuffer, FrameReplayBuffer, NStepFrameReplayBuffer)
+_RINGS = (ReplayBuffer, QuickReplayBuffer, NStepReplayBuffer, DictReplayBuffer, FrameReplayBuffer, NStepFrameReplayBuffer)
 
 Array = dict[str, Any]  # dtype, shape, rows (in use), block_rows, blocks: [segment, offset, bytes, checksum]
 

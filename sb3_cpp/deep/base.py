@@ -24,6 +24,7 @@ from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, run_preprocessed, speed_up
 from sb3_cpp.deep.quick_adam import QuickAdam
 from sb3_cpp.deep.resumable import Resumable
+from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
 
 MEASURE_EVERY = 100  # updates at least between two measurements of health, which cost about one update each
@@ -100,6 +101,13 @@ class RegularizedDQN(Resumable):
                 f"n_steps must be 1 for {type(self).__name__}, got {n_steps}: "
                 "n-step returns leave out the entropy and KL terms of the skipped steps"
             )
+        if (
+            self.fast
+            and self.replay_buffer_class is None
+            and n_steps == 1
+            and not isinstance(self.observation_space, spaces.Dict)
+        ):
+            self.replay_buffer_class = QuickReplayBuffer
         super()._setup_model()
         self._has_modes = has_modes(self.q_net)
         # Walking through the modules for their parameters takes as long as a layer of a small network
