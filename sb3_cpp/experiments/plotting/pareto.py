@@ -33,7 +33,7 @@ def plot_pareto(
             ax.plot([float(fall.low), float(fall.high)], [y, y], color=style.colour, linewidth=1.0, alpha=0.55, zorder=2)
         if np.isfinite(gain.low):
             ax.plot([x, x], [float(gain.low), float(gain.high)], color=style.colour, linewidth=1.0, alpha=0.55, zorder=2)
-        ax.plot(x, y, style.marker, color=style.colour, markersize=6, zorder=3)
+        ax.plot(x, y, marker=style.marker, linestyle="none", color=style.colour, markersize=6, zorder=3)
     margin = 0.06 * (bounds[1] - bounds[0]) or 1.0
     ax.set_ylim(bounds[0] - margin, bounds[1] + margin)
     ax.set_xlim(0.0, 1.3 * max(x for _, x in values.values()) or 1.0)

@@ -40,7 +40,7 @@ def plot_improvement(ax: Axes, table: pd.DataFrame, reference: str, title: str) 
         style = styles[row["algo"]]
         if np.isfinite(row["better_low"]):
             ax.plot([row["better_low"], row["better_high"]], [place, place], color=style.colour, linewidth=4, alpha=0.35)
-        ax.plot(row["better"], place, style.marker, color=style.colour, markersize=6)
+        ax.plot(row["better"], place, marker=style.marker, color=style.colour, markersize=6)
     ax.axvline(0.5, color="0.4", linewidth=0.8, linestyle="--")
     name = STYLES[reference].label if reference in STYLES else reference
     dress(ax, title, f"P({name} better)", "")

@@ -17,6 +17,13 @@ def test_every_figure_is_drawn_or_says_why_not(tmp_path: Path) -> None:
     assert all(picture.title and picture.caption for picture in found.values())
 
 
+def test_a_study_of_many_variants_is_drawn_too(tmp_path: Path) -> None:
+    variants = [f"cpp_variant_{i}" for i in range(12)]
+    results = load_results(write_grid(tmp_path, algos=("cpp", *variants), envs=("CartPole-v1",), seeds=2))
+    found = {picture.name: picture for picture in pictures(results, "cpp")}
+    assert [name for name, picture in found.items() if picture.figure is None] == ["fig5"]
+
+
 def test_one_run_is_enough_for_most_figures(tmp_path: Path) -> None:
     write_run(tmp_path, "dqn")
     drawn = {picture.name for picture in pictures(load_results(tmp_path), "dqn") if picture.figure is not None}
