@@ -109,6 +109,11 @@ class FrameReplayBuffer(QuickReplayBuffer):
         self._free: list[list[int]] = [[] for _ in range(self.n_envs)]
         self._n_used = BLANK + 1
 
+    @property
+    def n_frames(self) -> int:
+        """Frames that it holds, the black one among them."""
+        return self._n_used - sum(map(len, self._free))
+
     def reset(self) -> None:
         super().reset()
         self._reset_places()

@@ -64,7 +64,7 @@ def bytes_in_use(buffer: ReplayBuffer) -> int:
     """Of the arrays of a full buffer, without what is reserved and never written."""
     small = sum(getattr(buffer, name).nbytes for name in _ARRAYS)
     if isinstance(buffer, FrameReplayBuffer):
-        return small + buffer.places.nbytes + buffer.frames[: buffer._n_used].nbytes
+        return small + buffer.places.nbytes + buffer.n_frames * buffer.frames[0].nbytes
     return small + buffer.observations.nbytes + buffer.next_observations.nbytes
 
 

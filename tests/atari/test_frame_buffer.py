@@ -72,17 +72,12 @@ def test_every_stored_transition_equals_sb3s(size: int, n_envs: int, ends: float
         assert_same_contents(expected, actual)
 
 
-def _occupied(buffer: FrameReplayBuffer) -> int:
-    """Frames that the buffer holds, the black one among them."""
-    return buffer._n_used - sum(map(len, buffer._free))
-
-
 def test_each_frame_of_a_long_episode_is_stored_once() -> None:
     actual = make(FrameReplayBuffer, 500, 1)
     for transition in random_stream(np.random.default_rng(0), 1, 3000, end_probability=0):
         actual.add(*transition)
     # The black frame, one frame per transition, and the frames before the oldest one's newest; and no room but for them.
-    assert _occupied(actual) == 1 + 500 + N_STACK
+    assert actual.n_frames == 1 + 500 + N_STACK
     assert actual._n_used <= 1 + 500 + N_STACK + RUN
 
 
@@ -100,9 +95,9 @@ def test_padding_of_first_stacks_takes_no_room() -> None:
     for padding in (np.zeros_like(newest), newest):
         obs = np.stack([padding, padding, padding, newest])[None]
         next_obs = np.concatenate([obs[:, 1:], newest[None, None] + 1], axis=1)
-        occupied = _occupied(actual)
+        before = actual.n_frames
         actual.add(obs, next_obs, np.zeros(1), np.zeros(1), np.ones(1), [{}])
-        assert _occupied(actual) == occupied + 2
+        assert actual.n_frames == before + 2
     assert (actual.places[0, 0, :3] == BLANK).all()
 
 
