@@ -1,6 +1,6 @@
 """Features of the state: functions from states (..., dims) to features (..., M), numpy arrays both.
 
-They are asked for at every step of the environment, where arrays are small: a rollout then takes about half the time it takes with torch.
+They are asked for at every step of the environment, where arrays are small: a rollout takes half the time it takes with torch.
 """
 
 import math
