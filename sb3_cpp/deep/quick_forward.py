@@ -1,0 +1,73 @@
+"""A network's layers without what ``nn.Module`` does around each of them, which takes as long as a small layer itself."""
+
+from collections.abc import Callable
+
+import torch as th
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module as module_hooks
+
+
+def _linear(layer: nn.Linear, x: th.Tensor) -> th.Tensor:
+    return F.linear(x, layer._parameters["weight"], layer._parameters["bias"])  # type: ignore[arg-type]
+
+
+def _convolve(layer: nn.Conv2d, x: th.Tensor) -> th.Tensor:
+    if layer.padding_mode != "zeros":
+        return layer.forward(x)
+    weight, bias = layer._parameters["weight"], layer._parameters["bias"]
+    return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)  # type: ignore[arg-type]
+
+
+def _rectify(layer: nn.ReLU, x: th.Tensor) -> th.Tensor:
+    return th.relu_(x) if layer.inplace else th.relu(x)
+
+
+def _flatten(layer: nn.Flatten, x: th.Tensor) -> th.Tensor:
+    return x.flatten(layer.start_dim, layer.end_dim)
+
+
+def _in_turn(sequence: nn.Sequential, x: th.Tensor) -> th.Tensor:
+    for layer in sequence._modules.values():
+        x = run(layer, x)
+    return x
+
+
+def _parts_in_turn(*names: str) -> Callable[[nn.Module, th.Tensor], th.Tensor]:
+    def run_parts(network: nn.Module, x: th.Tensor) -> th.Tensor:
+        for name in names:
+            x = run(network._modules[name], x)  # type: ignore[arg-type]
+        return x
+
+    return run_parts
+
+
+_LAYERS: dict[type[nn.Module], Callable[..., th.Tensor]] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _convolve,
+    nn.ReLU: _rectify,
+    nn.Flatten: _flatten,
+    nn.Sequential: _in_turn,
+}
+# Networks whose forward pass is these parts of them, one after the other
+_CHAINS = {
+    "stable_baselines3.common.torch_layers.NatureCNN": _parts_in_turn("cnn", "linear"),
+    "stable_baselines3.common.torch_layers.FlattenExtractor": _parts_in_turn("flatten"),
+    "sb3_cpp.experiments.minatar.MinAtarCNN": _parts_in_turn("layers"),
+}
+
+
+def run(module: nn.Module, x: th.Tensor) -> th.Tensor:
+    """``module(x)``, and the same to the bit; a module with hooks, or of a kind that is not known here, is simply called.
+
+    Hooks for all modules at once are the caller's to look for, with :func:`hooks_everywhere`.
+    """
+    kind = type(module)
+    compute = _LAYERS.get(kind) or _CHAINS.get(f"{kind.__module__}.{kind.__qualname__}")
+    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    return module(x) if compute is None or hooks else compute(module, x)
+
+
+def hooks_everywhere() -> bool:
+    """Whether torch was asked to call something at every module (``torch.nn.modules.module.register_module_...``)."""
+    return bool(module_hooks._has_any_global_hook())
