@@ -37,9 +37,9 @@ class DeepCPP(RegularizedDQN):
     :param env: The environment to learn from (if registered in Gym, can be str)
     :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
     :param alpha: share of the KL weight, in [0, 1); the rest of the temperature is entropy weight, which adds up to
-        ``(1-alpha) temperature log(actions) / (1-gamma)`` to a value: 2 with the defaults, gamma 0.99 and 5 actions. Where
-        rewards are so sparse that this matters, try 0.9
-    :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward
+        ``(1-alpha) temperature log(actions) / (1-gamma)`` to a value: 0.5 with the defaults, gamma 0.99 and 5 actions, and 2
+        with the paper's 0.001 / 0.0134
+    :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward; the paper's is 0.0134
     :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi", or "measured",
         E-SPI's ``A / (delta * range)`` measured on the batches), recomputed at every target update, or a fixed number in
         [0, 1]; 1 is plain regularised DQN
@@ -61,8 +61,8 @@ class DeepCPP(RegularizedDQN):
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
         *dqn_args: Any,
-        alpha: float = 0.001 / 0.0134,
-        temperature: float = 0.0134,
+        alpha: float = 0.9,
+        temperature: float = 0.03,
         zeta: str | float = "dcpp",
         rho1: float = 0.99,
         rho2: float = 0.9999,
