@@ -1,11 +1,13 @@
 """All figures of a suite, in the order in which a reader wants them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from sb3_cpp.experiments.comparison import tasks_of
 from sb3_cpp.experiments.plotting.learning_figures import ablation_curves, curves_of_all_tasks, curves_of_task, traces
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.statistics_figures import improvement, profiles
+from sb3_cpp.experiments.plotting.styles import drawn_together
 from sb3_cpp.experiments.plotting.tradeoff_figures import oscillation_bars, pareto_by_task, pareto_of_all_tasks
 from sb3_cpp.experiments.results import Results
 
@@ -26,7 +28,7 @@ NAMES = (
 
 def pictures(results: Results, reference: str, names: tuple[str, ...] = NAMES) -> Iterator[Picture]:
     """The chosen figures of one suite, drawn one at a time."""
-    makers = {
+    makers: dict[str, Callable[[], Picture]] = {
         "fig4": lambda: curves_of_all_tasks(results, reference),
         "pareto": lambda: pareto_of_all_tasks(results),
         "pareto_tasks": lambda: pareto_by_task(results),
@@ -38,8 +40,10 @@ def pictures(results: Results, reference: str, names: tuple[str, ...] = NAMES) -
         "traces": lambda: traces(results),
         "fig5": lambda: ablation_curves(results),
     }
-    for name in names:
-        if name == "curves":
-            yield from (curves_of_task(results, task, reference) for task in tasks_of(results))
-        else:
-            yield makers[name]()
+    chosen = [makers[name] for name in names if name != "curves"]
+    if "curves" in names:
+        chosen += [partial(curves_of_task, results, task, reference) for task in tasks_of(results)]
+    for make in chosen:
+        with drawn_together(results.used().algo):
+            picture = make()
+        yield picture

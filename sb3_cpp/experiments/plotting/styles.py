@@ -4,7 +4,9 @@ Colours are from the palettes of Okabe and Ito and of Tol (muted), which colour-
 markers differ too, for those who print in grey.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -36,11 +38,23 @@ _SPARE_COLOURS = ("#882255", "#117733", "#88CCEE", "#DDCC77", "#6699CC", "#CC667
 _SPARE_DASHES: tuple[Dashes, ...] = ((0, (9, 1)), (0, (2, 2)), (0, (6, 1, 1, 1)), (0, (3, 2)))
 _SPARE_MARKERS = ("H", "8", "$+$", "$x$", "$o$")
 
+_together: ContextVar[tuple[str, ...]] = ContextVar("_together", default=())
+
+
+@contextmanager
+def drawn_together(algos: Iterable[str]) -> Iterator[None]:
+    """Inside, all these algorithms keep their styles, whichever of them a figure shows."""
+    token = _together.set(tuple(algos))
+    try:
+        yield
+    finally:
+        _together.reset(token)
+
 
 def styles_for(algos: Iterable[str]) -> Mapping[str, AlgorithmStyle]:
     """The styles of some algorithms; those with other names (variants of a study) get spare ones, by the alphabet."""
     names = list(dict.fromkeys(algos))
-    others = sorted(name for name in names if name not in STYLES)
+    others = sorted({*names, *_together.get()} - STYLES.keys())
     spare = {
         name: AlgorithmStyle(
             name,

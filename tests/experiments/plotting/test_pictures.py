@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from matplotlib.colors import to_hex
 
 from sb3_cpp.experiments.plotting.pictures import NAMES, pictures
+from sb3_cpp.experiments.plotting.styles import drawn_together, styles_for
 from sb3_cpp.experiments.results import load_results
 from tests.experiments.synthetic_runs import write_grid, write_run
 
@@ -53,3 +55,20 @@ def test_the_ablation_is_the_papers_fig_5(tmp_path: Path, algos: tuple[str, ...]
 def test_only_the_chosen_figures_are_drawn(tmp_path: Path) -> None:
     results = load_results(write_grid(tmp_path, seeds=1))
     assert [picture.name for picture in pictures(results, "cpp", ("pareto", "fig4"))] == ["pareto", "fig4"]
+
+
+def test_a_variant_keeps_its_colour_in_figures_that_do_not_show_all(tmp_path: Path) -> None:
+    write_grid(tmp_path, algos=("cpp", "cpp_b"), envs=("CartPole-v1", "Acrobot-v1"), seeds=2)
+    write_grid(tmp_path, algos=("cpp_a",), envs=("CartPole-v1",), seeds=2)  # not on all tasks, so not in the plane
+    found = {picture.name: picture for picture in pictures(load_results(tmp_path), "cpp", ("pareto", "curves"))}
+
+    def colours(name: str) -> set[str]:
+        figure = found[name].figure
+        assert figure is not None
+        return {to_hex(line.get_color()) for line in figure.axes[0].lines}
+
+    with drawn_together(["cpp_a", "cpp_b"]):
+        styles = {name: style.colour.lower() for name, style in styles_for(["cpp_a", "cpp_b"]).items()}
+    assert styles["cpp_b"] in colours("pareto")
+    assert styles["cpp_a"] not in colours("pareto")
+    assert set(styles.values()) < colours("curve_CartPole-v1")
