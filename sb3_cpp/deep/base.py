@@ -3,6 +3,7 @@
 import inspect
 from collections import defaultdict
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from torch.nn import functional as F
 from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, run_preprocessed, speed_up
+from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, must_be_called, run_preprocessed, speed_up
 from sb3_cpp.deep.quick_adam import QuickAdam
 from sb3_cpp.deep.resumable import Resumable
 from sb3_cpp.quick_replay import QuickReplayBuffer
@@ -222,7 +223,7 @@ class RegularizedDQN(Resumable):
 
     def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
         networks = (self.q_net, self.q_net_target)
-        if self._preprocessor is None:
+        if self._preprocessor is None or must_be_called(*chain.from_iterable(self._network_pairs())):
             return Batch(samples, self.gamma, *networks, has_modes=self._has_modes)
         stacked = self._preprocessor(samples)
         return Batch(samples, self.gamma, *networks, run_preprocessed, stacked, self._joint_networks(), self._has_modes)
@@ -274,7 +275,8 @@ class RegularizedDQN(Resumable):
     ) -> tuple[np.ndarray, np.ndarray]:
         """As SB3's, with the same random numbers; the greedy actions come without the checks that ``predict`` makes each
         time because an observation may come from anywhere, which take longer than a small network does."""
-        if not self._acts_plainly or self.behaviour != "epsilon_greedy" or self.num_timesteps < learning_starts:
+        plainly = self._acts_plainly and self.behaviour == "epsilon_greedy" and not must_be_called(self._acting_network())
+        if not plainly or self.num_timesteps < learning_starts:
             return super()._sample_action(learning_starts, action_noise, n_envs)
         if np.random.rand() < self.exploration_rate:
             actions = np.array([self.action_space.sample() for _ in range(n_envs)])

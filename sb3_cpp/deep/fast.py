@@ -11,7 +11,7 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
 
 from sb3_cpp.deep.policies import ActingNetwork
-from sb3_cpp.deep.quick_forward import hooks_everywhere, run
+from sb3_cpp.deep.quick_forward import hooks_everywhere, is_special, run
 
 # Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
 MODELESS = (
@@ -32,10 +32,13 @@ def has_modes(network: nn.Module) -> bool:
 def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
     """A Q-network on observations that are preprocessed already."""
     assert isinstance(network, QNetwork)
-    if hooks_everywhere():
-        return network.q_net(network.features_extractor(observations))
     parts = network._modules
     return run(parts["q_net"], run(parts["features_extractor"], observations))  # type: ignore[arg-type]
+
+
+def must_be_called(*networks: nn.Module) -> bool:
+    """Whether a hook, or something else around a network itself, waits for the network to be called in the usual way."""
+    return hooks_everywhere() or any(is_special(network) for network in networks)
 
 
 def acts_plainly(policy: BasePolicy, network: nn.Module) -> bool:

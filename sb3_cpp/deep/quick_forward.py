@@ -9,14 +9,16 @@ from torch.nn.modules import module as module_hooks
 
 
 def _linear(layer: nn.Linear, x: th.Tensor) -> th.Tensor:
-    return F.linear(x, layer._parameters["weight"], layer._parameters["bias"])  # type: ignore[arg-type]
+    weight = layer._parameters.get("weight")
+    return layer.forward(x) if weight is None else F.linear(x, weight, layer._parameters["bias"])
 
 
 def _convolve(layer: nn.Conv2d, x: th.Tensor) -> th.Tensor:
-    if layer.padding_mode != "zeros":
+    weight = layer._parameters.get("weight")
+    if weight is None or layer.padding_mode != "zeros":
         return layer.forward(x)
-    weight, bias = layer._parameters["weight"], layer._parameters["bias"]
-    return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)  # type: ignore[arg-type]
+    bias = layer._parameters["bias"]
+    return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
 def _rectify(layer: nn.ReLU, x: th.Tensor) -> th.Tensor:
@@ -58,14 +60,19 @@ _CHAINS = {
 
 
 def run(module: nn.Module, x: th.Tensor) -> th.Tensor:
-    """``module(x)``, and the same to the bit; a module with hooks, or of a kind that is not known here, is simply called.
+    """``module(x)``, and the same to the bit; one of a kind that is not known here, or :func:`is_special`, is simply called.
 
     Hooks for all modules at once are the caller's to look for, with :func:`hooks_everywhere`.
     """
     kind = type(module)
     compute = _LAYERS.get(kind) or _CHAINS.get(f"{kind.__module__}.{kind.__qualname__}")
+    return module(x) if compute is None or is_special(module) else compute(module, x)
+
+
+def is_special(module: nn.Module) -> bool:
+    """Whether somebody has put something around this very module: a hook, a forward of its own, a compiled call."""
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    return module(x) if compute is None or hooks else compute(module, x)
+    return bool(hooks) or "forward" in module.__dict__ or module._compiled_call_impl is not None
 
 
 def hooks_everywhere() -> bool:

@@ -65,6 +65,7 @@ class Resumable(DQN):
         """Write the networks only, to share: such a file cannot run code when it is loaded."""
         weights.save_weights(self, path)
 
-    def load_weights(self, path: str | Path) -> None:
-        """Read what ``save_weights`` wrote, into a model of the same algorithm and sizes."""
+    def load_weights(self: SelfResumable, path: str | Path) -> SelfResumable:
+        """Read what ``save_weights`` wrote, into a model of the same algorithm and sizes; returns that model."""
         weights.load_weights(self, path)
+        return self

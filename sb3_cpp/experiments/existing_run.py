@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.experiments.checkpoint import MODEL
 from sb3_cpp.experiments.run_folder import CONFIG_FILE
 from sb3_cpp.experiments.suite import RunConfig
@@ -23,15 +24,38 @@ def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) ->
     if not folder.exists() or not any(path.name not in (".lock", OUTPUT) for path in folder.iterdir()):
         return
     try:
-        there = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+        record = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        there, defaults_there = record["config"], record.get("class_defaults") or {}
     except (OSError, yaml.YAMLError, TypeError, KeyError):
         raise InvalidArgument(f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f") from None
-    here = config.plain()
-    differences = _differences(there, here, ignore)
+    here, defaults_here = config.plain(), class_defaults(config)
+    differences = _differences(
+        _completed(there, defaults_there, here, defaults_here), _completed(here, defaults_here, there, defaults_there), ignore
+    )
     if differences:
         raise InvalidArgument(
             f"{folder} holds a run with another config ({'; '.join(differences[:3])}); remove it or choose another -f"
         )
+
+
+def class_defaults(config: RunConfig) -> dict[str, Any]:
+    """What the class itself sets where the config says nothing, as far as it can be written down."""
+    defaults = hyperparameter_defaults(get_algorithm(config.algorithm))
+    return {
+        k: v
+        for k, v in defaults.items()
+        if k not in config.hyperparameters and isinstance(v, (int, float, str, bool, type(None)))
+    }
+
+
+def _completed(
+    config: dict[str, Any], defaults: dict[str, Any], other: dict[str, Any], other_defaults: dict[str, Any]
+) -> dict[str, Any]:
+    """The config with its class defaults, so that one that has changed since is noticed; without those of arguments that the
+    other's version of the class did not have."""
+    known = {*other["hyperparameters"], *other_defaults}
+    completed = {k: v for k, v in defaults.items() if k in known} | config["hyperparameters"]
+    return {**config, "hyperparameters": completed}
 
 
 def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[str] = (), prefix: str = "") -> list[str]:

@@ -24,7 +24,7 @@ from sb3_cpp.checkpointing.resuming import FOREIGN
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.experiments import logs
-from sb3_cpp.experiments.algorithms import get_algorithm, hyperparameter_defaults, resolve_classes
+from sb3_cpp.experiments.algorithms import get_algorithm, resolve_classes
 from sb3_cpp.experiments.checkpoint import FOLDER as CHECKPOINT
 from sb3_cpp.experiments.checkpoint import (
     MODEL,
@@ -36,7 +36,7 @@ from sb3_cpp.experiments.checkpoint import (
     save_model,
 )
 from sb3_cpp.experiments.environments import is_atari, make_environment
-from sb3_cpp.experiments.existing_run import check_folder, is_finished, stored_hyperparameters
+from sb3_cpp.experiments.existing_run import check_folder, class_defaults, is_finished, stored_hyperparameters
 from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
@@ -269,10 +269,7 @@ class _Run:
         config = self.config.plain()
         if path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))["config"] == config:
             return  # a resumed run keeps the command it was started with
-        defaults = hyperparameter_defaults(get_algorithm(self.config.algorithm))
-        given = self.config.hyperparameters
-        plain = {k: v for k, v in defaults.items() if k not in given and isinstance(v, (int, float, str, bool, type(None)))}
-        record = {"config": config, "class_defaults": plain, "provenance": provenance()}
+        record = {"config": config, "class_defaults": class_defaults(self.config), "provenance": provenance()}
         part = path.with_suffix(".part")
         part.write_text(yaml.safe_dump(record, sort_keys=False), encoding="utf-8")
         os.replace(part, path)

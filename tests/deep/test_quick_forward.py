@@ -61,10 +61,11 @@ def make_model() -> DeepCPP:
     return DeepCPP("MlpPolicy", gym.make("CartPole-v1"), learning_starts=10, batch_size=4, seed=0)
 
 
-@pytest.mark.parametrize("part", ["q_net.0", "q_net", "features_extractor", "features_extractor.flatten"])
-def test_a_hook_on_any_part_is_called_while_learning(part) -> None:
+@pytest.mark.parametrize("part", ["", "q_net.0", "q_net", "features_extractor", "features_extractor.flatten"])
+@pytest.mark.parametrize("network", ["q_net", "q_net_target"])
+def test_a_hook_on_any_part_is_called_while_learning(network, part) -> None:
     model, calls = make_model(), []
-    model.q_net.get_submodule(part).register_forward_hook(lambda *_: calls.append(part))
+    getattr(model, network).get_submodule(part).register_forward_hook(lambda *_: calls.append(part))
     model.learn(40)
     assert calls
 
@@ -73,7 +74,29 @@ def test_a_hook_on_all_modules_is_called_while_learning() -> None:
     model, kinds = make_model(), set()
     with register_module_forward_hook(lambda module, *_: kinds.add(type(module).__name__)):
         model.learn(40)
-    assert {"Linear", "ReLU", "FlattenExtractor"} <= kinds
+    assert {"Linear", "ReLU", "FlattenExtractor", "QNetwork"} <= kinds
+
+
+def test_a_hook_changes_what_is_learned_by_rounding_only() -> None:
+    def learned(hooked: bool) -> dict[str, th.Tensor]:
+        model = make_model()
+        if hooked:
+            model.q_net.register_forward_hook(lambda *_: None)
+        return model.learn(60).policy.state_dict()
+
+    th.testing.assert_close(learned(True), learned(False), rtol=1e-4, atol=1e-6)
+
+
+def test_a_forward_of_a_layers_own_and_a_weight_that_is_no_parameter_are_respected() -> None:
+    x = th.rand(2, 4)
+    layer = nn.Linear(4, 3)
+    layer.forward = lambda x: x + 1.0  # type: ignore[method-assign]
+    assert th.equal(run(layer, x), x + 1.0)
+    layer = nn.Linear(4, 3)
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.weight = weight
+    assert th.equal(run(layer, x), layer(x))
 
 
 def test_a_layer_that_is_replaced_is_used() -> None:

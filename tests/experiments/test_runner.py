@@ -18,6 +18,7 @@ from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.existing_run import check_folder
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, train_run
+from sb3_cpp.experiments.suite import RunConfig
 from tests.experiments.small_runs import rows, small_config
 
 
@@ -98,6 +99,21 @@ def test_another_config_is_refused_and_nothing_is_touched(tmp_path: Path) -> Non
     with pytest.raises(InvalidArgument, match=r"net_arch: \[16\] there, \[8\] here"):
         train_run(small_config(policy_kwargs={"net_arch": [8]}), tmp_path, show="nothing")
     assert contents(tmp_path) == before
+
+
+def test_a_class_default_that_has_changed_since_is_noticed(tmp_path: Path) -> None:
+    path = train_run(small_config(), tmp_path, show="nothing").folder / "config.yml"
+    record = yaml.safe_load(path.read_text())
+    assert record["class_defaults"]["rho1"] == 0.99
+
+    def check(config: RunConfig, **defaults: float) -> None:
+        path.write_text(yaml.safe_dump({**record, "class_defaults": {**record["class_defaults"], **defaults}}))
+        check_folder(path.parent, config)
+
+    with pytest.raises(InvalidArgument, match=r"hyperparameters\.rho1: 0.9 there, 0.99 here"):
+        check(small_config(), rho1=0.9)
+    check(small_config(rho1=0.9), rho1=0.9)  # said here, a default there: the same run
+    check(small_config(), no_longer_an_argument=1.0)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ STYLES = {
     "cpi_spi": AlgorithmStyle("DCPI, ζ of A-SPI", "#999933", (0, (7, 1, 2, 1)), "d"),
 }
 _SPARE_COLOURS = ("#882255", "#117733", "#88CCEE", "#DDCC77", "#6699CC", "#CC6677", "#AAAA00", "#AA4466")
-_SPARE_DASHES: tuple[Dashes, ...] = ((0, (9, 1)), (0, (2, 2)), (0, (6, 1, 1, 1)), (0, (3, 2)))
+_SPARE_DASHES: tuple[Dashes, ...] = ((0, (9, 1)), (0, (2, 2)), (0, (6, 1, 1, 1)), (0, (3, 2)), (0, (5, 1, 1, 1, 1, 1, 1, 1)))
 _SPARE_MARKERS = ("H", "8", "$+$", "$x$", "$o$")
 
 _together: ContextVar[tuple[str, ...]] = ContextVar("_together", default=())
