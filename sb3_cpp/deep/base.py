@@ -2,6 +2,7 @@
 
 import inspect
 from collections import defaultdict
+from collections.abc import Callable
 from functools import reduce
 from itertools import chain
 from pathlib import Path
@@ -19,8 +20,9 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_cpp.checks import InvalidArgument, check_choice
+from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
 from sb3_cpp.deep import health
+from sb3_cpp.deep.averaging import WeightAverage
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, must_be_called, run_preprocessed, speed_up
 from sb3_cpp.deep.quick_adam import QuickAdam
@@ -47,6 +49,8 @@ class RegularizedDQN(Resumable):
     :param loss: of the Q-values: "huber" (SB3's DQN) or "mse"
     :param behaviour: how actions are chosen while learning and by ``predict(deterministic=False)``: "epsilon_greedy"
         as DQN does, or "boltzmann", which samples the algorithm's own policy instead (epsilon is then unused)
+    :param averaging: gradient steps over which the weights are averaged of the network that ``predict(deterministic=True)``
+        asks; 0 asks the newest. What is learned and how actions are chosen while learning do not depend on it
     :param fast: rearrange the arithmetic for speed (see ``deep/fast.py``), which changes results by float rounding only;
         None leaves it to the class: off here, for the parity with SB3, and on for every algorithm
     :param dqn_kwargs: further keyword arguments of ``stable_baselines3.DQN``
@@ -74,12 +78,14 @@ class RegularizedDQN(Resumable):
         *dqn_args: Any,
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
+        averaging: int = 0,
         fast: bool | None = None,
         **dqn_kwargs: Any,
     ) -> None:
         # Our own state is set before super().__init__(), which builds the model and may need it; load() writes it afterwards
         self.loss = check_choice("loss", loss, VALUE_LOSSES)
         self.behaviour = check_choice("behaviour", behaviour, ("epsilon_greedy", "boltzmann"))
+        self.averaging = check_whole_number("averaging", averaging, 0)
         self.fast = type(self) is not RegularizedDQN if fast is None else bool(fast)
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
@@ -122,6 +128,10 @@ class RegularizedDQN(Resumable):
                 self._preprocessor = Preprocessor(self.q_net)
                 own = type(self).predict is RegularizedDQN.predict and not self._has_modes
                 self._acts_plainly = own and acts_plainly(self.policy, self._acting_network())
+        self._average: WeightAverage | None = None
+        if self.averaging:
+            self._average = WeightAverage(self._acting_network(), self.averaging)
+            self.policy.average_net = self._average.network  # a part of the policy, so that it is saved and loaded with it
 
     # --- hooks ------------------------------------------------------------------------------------------------------------
 
@@ -201,6 +211,8 @@ class RegularizedDQN(Resumable):
                 if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
             optimizer.step()
+            if self._average is not None:
+                self._average.update(self._n_updates + step + 1)
             for name, value in values.items():
                 history[name].append(value)
 
@@ -268,7 +280,14 @@ class RegularizedDQN(Resumable):
                 self.logger.record(f"train/{name}_grad_norm", norm)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_preprocessor", "_quick_adam", "_online_parameters", "bad_batch_path"]
+        return [
+            *super()._excluded_save_params(),
+            "_preprocessor",
+            "_quick_adam",
+            "_online_parameters",
+            "_average",
+            "bad_batch_path",
+        ]
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
@@ -297,11 +316,21 @@ class RegularizedDQN(Resumable):
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
-        """As DQN's ``predict``; with ``behaviour="boltzmann"``, non-deterministic actions are sampled from the policy."""
+        """As DQN's ``predict``; with ``averaging``, deterministic actions are those of the averaged network, and with
+        ``behaviour="boltzmann"``, non-deterministic ones are sampled from the policy."""
+        if deterministic and self._average is not None:
+            network = self._average.network
+            return self._answer(observation, lambda obs: network._predict(obs, deterministic=True)), state  # type: ignore[operator]
         if deterministic or self.behaviour == "epsilon_greedy":
             return super().predict(observation, state, episode_start, deterministic)
+        return self._answer(observation, lambda obs: th.multinomial(self._log_behaviour(obs).exp(), 1).flatten()), state
+
+    def _answer(
+        self, observation: np.ndarray | dict[str, np.ndarray], choose: Callable[[PyTorchObs], th.Tensor]
+    ) -> np.ndarray:
+        """The actions that ``choose`` gives for a batch of observations, or for a single one."""
         self.policy.set_training_mode(False)
         obs, is_vectorized = self.policy.obs_to_tensor(observation)
         with th.no_grad():
-            actions = th.multinomial(self._log_behaviour(obs).exp(), num_samples=1).flatten().cpu().numpy()
-        return (actions if is_vectorized else actions.squeeze(axis=0)), state
+            actions = choose(obs).cpu().numpy()
+        return actions if is_vectorized else actions.squeeze(axis=0)
