@@ -51,6 +51,8 @@ class DeepCPP(RegularizedDQN):
     :param form: "explicit" learns Q with the regularisation in the target; "implicit" learns the preferences
         ``Psi = Q + sigma log pi-`` with CVI's target, where ``pi = softmax(Psi / temperature)`` is exact
     :param loss: of the Q-values: "mse" (paper) or "huber"
+    :param averaging: gradient steps over which the weights are averaged of the network that ``predict(deterministic=True)``
+        asks, so that the policy that is deployed moves slowly too; 0 (paper) asks the newest. Learning does not depend on it
     :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
     """
 
@@ -71,6 +73,7 @@ class DeepCPP(RegularizedDQN):
         projection_coef: float = 50.0,
         form: str = "explicit",
         loss: str = "mse",
+        averaging: int = 2000,
         **kwargs: Any,
     ) -> None:
         self.alpha = check_number("alpha", alpha, 0.0, 1.0, high_open=True)
@@ -79,7 +82,7 @@ class DeepCPP(RegularizedDQN):
         self.projection_coef = check_number("projection_coef", projection_coef, 0.0)
         self.form = check_choice("form", form, ("explicit", "implicit"))
         self.caution = Caution(zeta, RULES, rho1, rho2, r_max)
-        super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+        super().__init__(policy, env, *dqn_args, loss=loss, averaging=averaging, **kwargs)
 
     @property
     def zeta(self) -> float:
