@@ -131,7 +131,6 @@ class RegularizedDQN(Resumable):
         self._average: WeightAverage | None = None
         if self.averaging:
             self._average = WeightAverage(self._acting_network(), self.averaging)
-            self.policy.average_net = self._average.network  # a part of the policy, so that it is saved and loaded with it
 
     # --- hooks ------------------------------------------------------------------------------------------------------------
 
@@ -162,9 +161,20 @@ class RegularizedDQN(Resumable):
         """The network whose largest value is the action."""
         return self.q_net
 
-    def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
-        """Log-probabilities of the policy that ``behaviour="boltzmann"`` samples, shape (batch, actions)."""
-        return log_boltzmann(self.q_net(obs), self.behaviour_temperature)
+    @property
+    def average_net(self) -> nn.Module | None:
+        """The running average of the acting network; None without ``averaging``."""
+        return None if self._average is None else self._average.network
+
+    def _deployed_network(self) -> nn.Module:
+        """The network whose largest value is the action of ``predict(deterministic=True)``."""
+        return self.average_net or self._acting_network()
+
+    def _log_behaviour(self, obs: PyTorchObs, deployed: bool = False) -> th.Tensor:
+        """Log-probabilities, shape (batch, actions), of the policy that ``behaviour="boltzmann"`` samples, or of the same
+        policy of the deployed network."""
+        network = self._deployed_network() if deployed else self._acting_network()
+        return log_boltzmann(network(obs), self.behaviour_temperature)
 
     @property
     def behaviour_temperature(self) -> float:
@@ -279,6 +289,10 @@ class RegularizedDQN(Resumable):
             for name, norm in health.gradient_norms(losses, parameters).items():
                 self.logger.record(f"train/{name}_grad_norm", norm)
 
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        modules, variables = super()._get_torch_save_params()
+        return [*modules, *(["average_net"] if self.averaging else [])], variables
+
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(),
@@ -319,8 +333,7 @@ class RegularizedDQN(Resumable):
         """As DQN's ``predict``; with ``averaging``, deterministic actions are those of the averaged network, and with
         ``behaviour="boltzmann"``, non-deterministic ones are sampled from the policy."""
         if deterministic and self._average is not None:
-            network = self._average.network
-            return self._answer(observation, lambda obs: network._predict(obs, deterministic=True)), state  # type: ignore[operator]
+            return self._answer(observation, lambda obs: self._deployed_network()(obs).argmax(dim=1)), state
         if deterministic or self.behaviour == "epsilon_greedy":
             return super().predict(observation, state, episode_start, deterministic)
         return self._answer(observation, lambda obs: th.multinomial(self._log_behaviour(obs).exp(), 1).flatten()), state

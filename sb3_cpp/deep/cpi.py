@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs
+from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_cpp.deep.acting import ActingDQN
@@ -52,9 +52,6 @@ class DeepCPI(ActingDQN):
     def zeta(self) -> float:
         """How far the greedy policy is let in at present."""
         return self.caution.zeta
-
-    def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
-        return th.log_softmax(self.acting_net(obs), dim=1)
 
     def _target(self, batch: Batch) -> th.Tensor:
         previous = th.softmax(batch.frozen_next(self.acting_net_target), dim=1)

@@ -3,13 +3,12 @@
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs
+from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_cpp.checks import check_number
 from sb3_cpp.deep.acting import ActingDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.regularization import log_boltzmann
 
 
 class MoDQN(ActingDQN):
@@ -59,9 +58,6 @@ class MoDQN(ActingDQN):
     @property
     def behaviour_temperature(self) -> float:
         return self.temperature
-
-    def _log_behaviour(self, obs: PyTorchObs) -> th.Tensor:
-        return log_boltzmann(self.acting_net(obs), self.behaviour_temperature)
 
     def _target(self, batch: Batch) -> th.Tensor:
         greedy = batch.frozen_next(self.acting_net_target).argmax(dim=1, keepdim=True)

@@ -107,12 +107,13 @@ def _window(render: bool) -> str | None:
     return "human"
 
 
-def action_probabilities(model: BaseAlgorithm, observation: np.ndarray) -> np.ndarray | None:
-    """Probabilities of the algorithm's own policy at one observation; None for DQN and QR-DQN, which have values only."""
+def action_probabilities(model: BaseAlgorithm, observation: np.ndarray, deployed: bool = True) -> np.ndarray | None:
+    """Probabilities of the algorithm's own policy (deployed, or while learning) at one observation; None for DQN and QR-DQN,
+    which have values only."""
     tensor, _ = model.policy.obs_to_tensor(observation)
     with th.no_grad():
         if isinstance(model, RegularizedDQN):
-            return model._log_behaviour(tensor).exp()[0].cpu().numpy()
+            return model._log_behaviour(tensor, deployed).exp()[0].cpu().numpy()
         if isinstance(model, OnPolicyAlgorithm):
             return model.policy.get_distribution(tensor).distribution.probs[0].cpu().numpy()  # type: ignore[union-attr]
     return None
@@ -129,7 +130,7 @@ def _play(
     step = 0
     while len(returns) < episodes:
         action, _ = model.predict(observation, deterministic=deterministic)
-        probabilities = action_probabilities(model, observation) if show_policy else None
+        probabilities = action_probabilities(model, observation, deterministic) if show_policy else None
         title = f"step {step}" + (f"   zeta {zeta:.4g}" if show_policy and zeta is not None else "")
         if record:
             frame = venv.get_images()[0]

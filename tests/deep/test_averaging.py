@@ -66,7 +66,7 @@ def test_what_is_learned_does_not_depend_on_it(algorithm) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_deterministic_actions_are_those_of_the_averaged_acting_network(algorithm) -> None:
     model = make(algorithm).learn(300)
-    online, average = model._acting_network(), model.policy.average_net
+    online, average = model._acting_network(), model.average_net
     assert not th.equal(weights(online), weights(average))
     with th.no_grad():
         average.q_net[-1].bias.copy_(th.tensor([0.0, 1e6]))
@@ -81,7 +81,7 @@ def test_deterministic_actions_are_those_of_the_averaged_acting_network(algorith
 
 def test_a_horizon_of_one_is_the_newest_network() -> None:
     model = make(averaging=1).learn(100)
-    assert th.equal(weights(model.policy.average_net), weights(model.q_net))
+    assert th.equal(weights(model.average_net), weights(model.q_net))
 
 
 def test_images_are_averaged_in_the_layout_they_are_learned_in() -> None:
@@ -98,14 +98,14 @@ def test_images_are_averaged_in_the_layout_they_are_learned_in() -> None:
             return self.reset()[0], float(action), False, False, {}
 
     model = DeepCPP("CnnPolicy", Pictures(), buffer_size=100, learning_starts=20, batch_size=4, averaging=1, seed=0).learn(40)
-    assert th.equal(weights(model.policy.average_net), weights(model.q_net))
+    assert th.equal(weights(model.average_net), weights(model.q_net))
 
 
 def test_it_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
     model = make().learn(200)
     model.save(tmp_path / "model")
     loaded = DeepCPP.load(tmp_path / "model", env=gym.make("CartPole-v1"))
-    assert th.equal(weights(loaded.policy.average_net), weights(model.policy.average_net))
+    assert th.equal(weights(loaded.average_net), weights(model.average_net))
     observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     expected = model.predict(observations, deterministic=True)[0]
     assert np.array_equal(loaded.predict(observations, deterministic=True)[0], expected)
@@ -120,7 +120,7 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_average(tmp_path: Path
     resumed = DeepCPP.resume(tmp_path / "b")
     assert resumed.averaging == 20
     resumed.learn(300 - resumed.num_timesteps, reset_num_timesteps=False)
-    assert th.equal(weights(resumed.policy.average_net), weights(whole.policy.average_net))
+    assert th.equal(weights(resumed.average_net), weights(whole.average_net))
 
 
 @pytest.mark.parametrize("averaging", [-1, 0.5, "many"])
