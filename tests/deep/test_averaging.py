@@ -46,6 +46,18 @@ def test_at_first_it_is_the_mean_and_then_it_forgets() -> None:
         assert values[step - 1] == pytest.approx(expected)
 
 
+def test_over_long_horizons_it_looks_a_hundred_times() -> None:
+    network = th.nn.Linear(1, 1, bias=False)
+    average, looked = WeightAverage(network, horizon=1000), []
+    for step in range(1, 1001):
+        network.weight.data.fill_(float(step))
+        before = average.network.weight.item()
+        average.update(step)
+        looked.append(average.network.weight.item() != before)
+    assert sum(looked) == 100
+    assert average.network.weight.item() == pytest.approx(np.mean(range(10, 1001, 10)))  # the mean of what it saw
+
+
 def test_running_statistics_are_those_of_the_newest() -> None:
     network = th.nn.BatchNorm1d(2)
     average = WeightAverage(network, horizon=10)
