@@ -17,7 +17,7 @@ from sb3_cpp.deep.quick_forward import hooks_everywhere, is_special, run
 MODELESS = (
     *(f"torch.nn.modules.{kind}" for kind in ("linear", "conv", "activation", "container", "flatten")),
     *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
-    "sb3_cpp.experiments.minatar",
+    *("sb3_cpp.deep.policies", "sb3_cpp.experiments.minatar"),
 )
 
 # The ways of acting that are "the largest value of one network"
@@ -27,6 +27,10 @@ PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
 def has_modes(network: nn.Module) -> bool:
     """Whether the network may behave differently when it learns; every layer that is not known counts as such."""
     return any(type(module).__module__ not in MODELESS for module in network.modules())
+
+
+def keep_mode(mode: bool) -> None:
+    """For a network without modes, in place of walking through its layers before every action to tell them."""
 
 
 def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
@@ -105,7 +109,8 @@ class Preprocessor:
 
 
 def speed_up(policy: BasePolicy) -> None:
-    """Lay out image networks channels-last, let ReLU overwrite the layer before it, and Adam update all weights in one kernel.
+    """Lay out image networks channels-last, let ReLU overwrite the layer before it, and Adam update all weights in one kernel;
+    a policy of which no layer cares whether it learns or acts is no longer told.
 
     A layer before a ReLU needs its input and its weights for its gradient, not its output, so overwriting that spares memory.
     Small boards that are not images (MinAtar) stay as they are: their convolutions are too small to repay the reordering.
@@ -117,6 +122,9 @@ def speed_up(policy: BasePolicy) -> None:
             for before, layer in pairwise(sequence):
                 if type(layer) is nn.ReLU and type(before) in (nn.Linear, nn.Conv2d):
                     layer.inplace = True
+    if not has_modes(policy):
+        policy.set_training_mode(False)
+        policy.set_training_mode = keep_mode  # type: ignore[method-assign]
     if type(policy.optimizer) is th.optim.Adam:
         for group in policy.optimizer.param_groups:
             if group["fused"] is None and not group["foreach"] and not group["capturable"] and not group["differentiable"]:

@@ -1,13 +1,22 @@
 """Adam's step without its bookkeeping, which takes longer than the arithmetic where networks are small."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch as th
-from torch.optim.adam import adam
+
+
+class _Group(NamedTuple):
+    """A parameter group of the optimiser, with what Adam remembers of its parameters."""
+
+    settings: dict[str, Any]
+    means: list[th.Tensor]
+    squares: list[th.Tensor]
+    steps: list[th.Tensor]
+    counter: th.Tensor  # all of steps, in one tensor
 
 
 class QuickAdam:
-    """Steps of an optimiser; if it is a fused Adam that nobody has changed, by torch's own function for its arithmetic.
+    """Steps of an optimiser; if it is a fused Adam that nobody has changed, by torch's own kernel for its arithmetic.
 
     The weights and the optimiser's state are the same to the bit as after ``optimizer.step()``. Everything that is asked for
     each time there (defaults, hooks, profiling, new parameters) is asked for once here, and again when the state was loaded.
@@ -16,7 +25,7 @@ class QuickAdam:
     def __init__(self, optimizer: th.optim.Optimizer) -> None:
         self.optimizer = optimizer
         self._state: Any = None
-        self._groups: list[tuple[dict[str, Any], list[th.Tensor], tuple[list[th.Tensor], ...]]] = []
+        self._groups: list[_Group] = []
 
     def zero_grad(self) -> None:
         for group in self.optimizer.param_groups:
@@ -25,32 +34,27 @@ class QuickAdam:
 
     def step(self) -> None:
         gradients = [[parameter.grad for parameter in group["params"]] for group in self.optimizer.param_groups]
-        if not self._is_plain() or any(gradient is None for group in gradients for gradient in group):
+        complete = self._is_plain() and not any(gradient is None for group in gradients for gradient in group)
+        if not complete or not self._has_gathered():
             self.optimizer.step()
             return
-        if self._state is not self.optimizer.state or len(self._groups) != len(gradients):
-            if len(self.optimizer.state) == 0:  # Adam makes it at its first step
-                self.optimizer.step()
-                return
-            self._gather()
         with th.no_grad():
-            for (group, parameters, (means, squares, steps)), given in zip(self._groups, gradients, strict=True):
-                adam(
-                    parameters,
+            for (settings, means, squares, steps, counter), given in zip(self._groups, gradients, strict=True):
+                counter.add_(1)
+                th._fused_adam_(
+                    settings["params"],
                     given,
                     means,
                     squares,
                     [],
                     steps,
-                    fused=True,
+                    lr=settings["lr"],
+                    beta1=settings["betas"][0],
+                    beta2=settings["betas"][1],
+                    weight_decay=settings["weight_decay"],
+                    eps=settings["eps"],
                     amsgrad=False,
-                    beta1=group["betas"][0],
-                    beta2=group["betas"][1],
-                    lr=group["lr"],
-                    weight_decay=group["weight_decay"],
-                    eps=group["eps"],
-                    maximize=group["maximize"],
-                    decoupled_weight_decay=group["decoupled_weight_decay"],
+                    maximize=settings["maximize"],
                 )
 
     def _is_plain(self) -> bool:
@@ -61,13 +65,29 @@ class QuickAdam:
             and "step" not in vars(optimizer)  # as a scheduler of torch leaves it
             and not optimizer._optimizer_step_pre_hooks
             and not optimizer._optimizer_step_post_hooks
-            and all(group["fused"] and not group["amsgrad"] for group in optimizer.param_groups)
+            and all(
+                group["fused"] and not group["amsgrad"] and not group["decoupled_weight_decay"]
+                for group in optimizer.param_groups
+            )
         )
 
-    def _gather(self) -> None:
-        self._state = self.optimizer.state
-        self._groups = []
-        for group in self.optimizer.param_groups:
-            states = [self._state[parameter] for parameter in group["params"]]
-            kept = tuple([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
-            self._groups.append((group, group["params"], kept))
+    def _has_gathered(self) -> bool:
+        """Whether the state is at hand, gathering it where it is new; Adam makes it at the first step of a parameter."""
+        groups, state = self.optimizer.param_groups, self.optimizer.state
+        if self._state is state and len(self._groups) == len(groups):
+            return True
+        if not all(parameter in state for group in groups for parameter in group["params"]):
+            return False
+        if len({(parameter.device, parameter.dtype) for parameter in state}) != 1:
+            return False
+        self._state, self._groups = state, [self._gather(group, state) for group in groups]
+        return True
+
+    @staticmethod
+    def _gather(group: dict[str, Any], state_of: Any) -> _Group:
+        states = [state_of[parameter] for parameter in group["params"]]
+        counter = th.stack([state["step"] for state in states])
+        for state, step in zip(states, counter.unbind(), strict=True):
+            state["step"] = step  # a view: one addition then counts for all, here or in Adam's own step
+        means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        return _Group(group, means, squares, steps, counter)

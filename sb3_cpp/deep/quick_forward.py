@@ -1,6 +1,7 @@
 """A network's layers without what ``nn.Module`` does around each of them, which takes as long as a small layer itself."""
 
 from collections.abc import Callable
+from functools import cache
 
 import torch as th
 from torch import nn
@@ -59,13 +60,17 @@ _CHAINS = {
 }
 
 
+@cache
+def _way_to_run(kind: type[nn.Module]) -> Callable[..., th.Tensor] | None:
+    return _LAYERS.get(kind) or _CHAINS.get(f"{kind.__module__}.{kind.__qualname__}")
+
+
 def run(module: nn.Module, x: th.Tensor) -> th.Tensor:
     """``module(x)``, and the same to the bit; one of a kind that is not known here, or :func:`is_special`, is simply called.
 
     Hooks for all modules at once are the caller's to look for, with :func:`hooks_everywhere`.
     """
-    kind = type(module)
-    compute = _LAYERS.get(kind) or _CHAINS.get(f"{kind.__module__}.{kind.__qualname__}")
+    compute = _way_to_run(type(module))  # type: ignore[arg-type]
     return module(x) if compute is None or is_special(module) else compute(module, x)
 
 

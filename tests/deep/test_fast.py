@@ -5,6 +5,7 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.envs import FakeImageEnv, SimpleMultiObsEnv
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
@@ -148,3 +149,20 @@ def test_boards_that_are_no_images_keep_their_layout():
     model = RegularizedDQN("CnnPolicy", env, fast=True, buffer_size=100, policy_kwargs=kwargs, device="cpu")
     assert model.q_net.features_extractor.layers[0].weight.is_contiguous()
     assert not model._has_modes
+
+
+class Dropping(FlattenExtractor):
+    def __init__(self, observation_space: spaces.Box) -> None:
+        super().__init__(observation_space)
+        self.flatten = nn.Sequential(nn.Flatten(), nn.Dropout(0.5))
+
+
+def test_a_policy_without_modes_is_not_told_of_them_and_one_with_dropout_is(case):
+    def modes(model, mode: bool) -> set[bool]:
+        model.policy.set_training_mode(mode)
+        return {module.training for module in model._acting_network().modules()}
+
+    assert modes(case.make(fast=True), True) == {False}
+    dropping = case.make(fast=True, policy_kwargs={"features_extractor_class": Dropping})
+    for mode in (True, False):
+        assert modes(dropping, mode) == {mode}

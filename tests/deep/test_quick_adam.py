@@ -66,6 +66,31 @@ def test_the_same_to_the_bit_whatever_happens_between(kwargs: dict, change: Call
     assert_equal(pair)
 
 
+def test_parameters_that_join_later_learn_from_their_first_step() -> None:
+    pair = make_pair()
+    steppers = [pair[0][1], QuickAdam(pair[1][1])]
+    for seed in range(6):
+        for (network, adam), stepper in zip(pair, steppers, strict=True):
+            if seed == 3:
+                network.append(nn.Linear(2, 2))
+                with th.no_grad():
+                    network[3].weight.fill_(0.5)
+                    network[3].bias.fill_(0.1)
+                adam.add_param_group({"params": list(network[3].parameters())})
+            learn(network, stepper, seed)
+    assert_equal(pair)
+    assert pair[1][1].state[pair[1][0][3].bias]["step"] == 3
+
+
+def test_steps_of_both_kinds_can_take_turns() -> None:
+    pair = make_pair()
+    quick = QuickAdam(pair[1][1])
+    for seed in range(6):
+        learn(*pair[0], seed)
+        learn(pair[1][0], quick if seed % 3 else pair[1][1], seed)
+    assert_equal(pair)
+
+
 def test_hooks_and_schedulers_are_heard() -> None:
     (_, _), (network, adam) = make_pair()
     heard: list[str] = []
