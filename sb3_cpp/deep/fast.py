@@ -62,6 +62,7 @@ class Preprocessor:
         self._space = network.observation_space
         self._normalize = network.normalize_images
         self._images = self._normalize and is_image_space(self._space)
+        self._numbers = isinstance(self._space, spaces.Box) and not self._images
         self._buffer: th.Tensor | None = None
         self._acting_buffer: th.Tensor | None = None
 
@@ -80,9 +81,7 @@ class Preprocessor:
         assert isinstance(now, th.Tensor)
         assert isinstance(later, th.Tensor)
         if not self._images:
-            stacked = preprocess_obs(th.cat((now, later)), self._space, normalize_images=self._normalize)
-            assert isinstance(stacked, th.Tensor)
-            return stacked
+            return self._plainly(th.cat((now, later)))
         self._buffer = self._kept(self._buffer, (2 * len(now), *now.shape[1:]), now.device)
         th.div(now, 255.0, out=self._buffer[: len(now)])
         th.div(later, 255.0, out=self._buffer[len(now) :])
@@ -91,11 +90,16 @@ class Preprocessor:
     def alone(self, observations: th.Tensor) -> th.Tensor:
         """Observations to act on, preprocessed."""
         if not self._images:
-            ready = preprocess_obs(observations, self._space, normalize_images=self._normalize)
-            assert isinstance(ready, th.Tensor)
-            return ready
+            return self._plainly(observations)
         self._acting_buffer = self._kept(self._acting_buffer, observations.shape, observations.device)
         return th.div(observations, 255.0, out=self._acting_buffer)
+
+    def _plainly(self, observations: th.Tensor) -> th.Tensor:
+        if self._numbers:  # what SB3 does with them, without asking each time what they are
+            return observations.float()
+        ready = preprocess_obs(observations, self._space, normalize_images=self._normalize)
+        assert isinstance(ready, th.Tensor)
+        return ready
 
     @staticmethod
     def _kept(buffer: th.Tensor | None, shape: tuple[int, ...], device: th.device) -> th.Tensor:
