@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -17,20 +18,30 @@ FORMATS = ("png", "pdf", "svg")
 COLUMN, PAGE = 3.5, 7.2  # inches: one column, and the whole width, of a two-column page
 BAND, FAINT_BAND = 0.2, 0.06  # opacity: of the algorithm one looks for, and of the others
 FONT = 8
+_LEGEND: dict[str, Any] = {"fontsize": FONT, "frameon": False, "handlelength": 3.0}
+_LEGEND_COLUMNS = 6  # of a legend over the whole width
 _WITHOUT_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
-def panels(count: int, height: float = 2.1, legend_cell: bool = True) -> tuple[Figure, list[Axes], Axes | None]:
-    """A figure with axes for ``count`` panels, at most three in a row, and an empty one at the end for the legend."""
-    cells = count + legend_cell
+def panels(count: int, height: float = 2.1, handles: Sequence[Line2D] = ()) -> tuple[Figure, list[Axes]]:
+    """A figure with axes for ``count`` panels, at most three in a row.
+
+    :param handles: of the legend, which takes the cell after the last panel, or, where the last row is full, a line below it
+    """
+    in_cell = bool(handles) and count % 3 != 0
+    cells = count + in_cell
     columns = min(3, cells)
     rows = math.ceil(cells / columns)
-    width = PAGE if columns == 3 else COLUMN * columns
-    figure = new_figure(width, height * rows)
+    below = 0.2 * math.ceil(len(handles) / _LEGEND_COLUMNS) if handles and not in_cell else 0.0
+    figure = new_figure(PAGE if columns == 3 else COLUMN * columns, height * rows + below)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.axis("off")
-    return figure, axes[:count], axes[-1] if legend_cell else None
+    if in_cell:
+        axes[-1].legend(handles=handles, loc="center", ncols=2 if len(handles) > 6 else 1, **_LEGEND)
+    elif handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=_LEGEND_COLUMNS, **_LEGEND)
+    return figure, axes[:count]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -82,15 +93,6 @@ def line_handles(styles: Mapping[str, AlgorithmStyle], markers: bool = False) ->
         )
         for style in styles.values()
     ]
-
-
-def draw_legend(ax: Axes, handles: Sequence[Line2D], title: str = "") -> None:
-    """Into a panel of its own, where it hides nothing."""
-    columns = 2 if len(handles) > 6 else 1
-    ax.legend(
-        handles=handles, loc="center", ncols=columns, fontsize=FONT, frameon=False, handlelength=3.0, title=title or None,
-        title_fontsize=FONT,
-    )  # fmt: skip
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

@@ -1,7 +1,7 @@
 """Figures over training: curves of all tasks (the paper's Fig. 4), of the ablation (Fig. 5), of one task, and the traces."""
 
 from sb3_cpp.experiments.comparison import ordered, tasks_of
-from sb3_cpp.experiments.plotting.canvas import COLUMN, PAGE, draw_legend, line_handles, new_figure, panels
+from sb3_cpp.experiments.plotting.canvas import COLUMN, PAGE, line_handles, new_figure, panels
 from sb3_cpp.experiments.plotting.curves import plot_curves
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.styles import styles_for
@@ -16,13 +16,11 @@ _BAND = (
 
 
 def curves_of_all_tasks(results: Results, reference: str, series: str = "evaluation") -> Picture:
-    """The paper's Fig. 4: a panel per task, the names of the algorithms in the lower right corner."""
+    """The paper's Fig. 4: a panel per task, the names of the algorithms in the cell after them."""
     tasks, algos = tasks_of(results), ordered(list(results.used().algo))
-    figure, axes, corner = panels(len(tasks))
+    figure, axes = panels(len(tasks), handles=line_handles(styles_for(algos)))
     for ax, task in zip(axes, tasks):
         plot_curves(ax, results, task, algos, reference, series)
-    assert corner is not None
-    draw_legend(corner, line_handles(styles_for(algos)))
     if series == "evaluation":
         return Picture("fig4", "Learning curves (layout of the paper's Fig. 4)", f"Return of the evaluations. {_BAND}", figure)
     caption = f"Mean return of the last 100 training episodes, exploration included. {_BAND}"
@@ -50,11 +48,9 @@ def ablation_curves(results: Results) -> Picture:
         return Picture(name, title, f"there are no runs of the ablation ({ABLATION}…)", None)
     algos = [*designs, *(algo for algo in ("cpp",) if (used.algo == algo).any())]
     tasks = [task for task in tasks_of(results) if used.loc[used.task == task, "algo"].isin(designs).any()]
-    figure, axes, corner = panels(len(tasks), height=2.4)
+    figure, axes = panels(len(tasks), 2.4, line_handles(styles_for(algos)))
     for ax, task in zip(axes, tasks):
         plot_curves(ax, results, task, algos, "cpp")
-    assert corner is not None
-    draw_legend(corner, line_handles(styles_for(algos)))
     return Picture(name, title, f"DeepCPI with four designs of zeta, and CPP. {_BAND}", figure)
 
 

@@ -12,7 +12,7 @@ from sb3_cpp.experiments.comparison import (
     tasks_of,
 )
 from sb3_cpp.experiments.plotting.bars import plot_bars
-from sb3_cpp.experiments.plotting.canvas import COLUMN, draw_legend, line_handles, new_figure, panels, short_name
+from sb3_cpp.experiments.plotting.canvas import COLUMN, line_handles, new_figure, panels, short_name
 from sb3_cpp.experiments.plotting.pareto import plot_pareto
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.styles import styles_for
@@ -49,7 +49,7 @@ def pareto_of_all_tasks(results: Results) -> Picture:
 def pareto_by_task(results: Results) -> Picture:
     """The same for each task, in the units of its return."""
     tasks, algos = tasks_of(results), ordered(list(results.used().algo))
-    figure, axes, corner = panels(len(tasks))
+    figure, axes = panels(len(tasks), handles=line_handles(styles_for(algos), markers=True))
     for ax, task in zip(axes, tasks):
         here = {algo: scores(results, algo, "final_return", [task]) for algo in algos}
         points = {
@@ -58,8 +58,6 @@ def pareto_by_task(results: Results) -> Picture:
             if gain
         }
         plot_pareto(ax, points, _range(results, task), short_name(task), NORMS["l2"][0], "final return", names=False)
-    assert corner is not None
-    draw_legend(corner, line_handles(styles_for(algos), markers=True))
     caption = "As for all tasks, in the units of the return: interquartile means over seeds with their 95 % intervals."
     return Picture("pareto_tasks", "Return against oscillation, by task", caption, figure)
 
@@ -70,7 +68,7 @@ def oscillation_bars(results: Results, norm: str, reference: str) -> Picture:
     measure, tasks, algos = f"oscillation_{norm}", tasks_of(results), ordered(list(results.used().algo))
     p_values = significance_table(results, reference).set_index(["measure", "task", "algo"]).welch_holm.to_dict()
     together = averaged_algorithms(results) if shared_tasks(results) and len(tasks) > 1 else []
-    figure, axes, _ = panels(len(tasks) + bool(together), 0.75 + 0.19 * len(algos), legend_cell=False)
+    figure, axes = panels(len(tasks) + bool(together), 0.75 + 0.19 * len(algos))
     for ax, task in zip(axes, tasks):
         runs = {algo: values[task] for algo in algos if (values := scores(results, algo, measure, [task]))}
         known = {algo: p_values.get((measure, task, algo), np.nan) for algo in runs}

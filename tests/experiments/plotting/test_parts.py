@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from sb3_cpp.experiments.plotting.bars import plot_bars
-from sb3_cpp.experiments.plotting.canvas import FORMATS, new_figure, panels, save_figure, short_name, step_text
+from sb3_cpp.experiments.plotting.canvas import FORMATS, line_handles, new_figure, panels, save_figure, short_name, step_text
 from sb3_cpp.experiments.plotting.curves import curve_set, plot_curves
 from sb3_cpp.experiments.plotting.pareto import plot_pareto
 from sb3_cpp.experiments.plotting.profiles import plot_profiles
@@ -173,12 +173,21 @@ def test_profile_of_oscillation_counts_the_runs_below() -> None:
     assert (np.diff(shares) >= 0).all()
 
 
-@pytest.mark.parametrize(("count", "shape"), [(1, (1, 2)), (2, (1, 3)), (3, (2, 3)), (5, (2, 3)), (6, (3, 3))])
-def test_panels_leave_the_last_cell_to_the_legend(count: int, shape: tuple[int, int]) -> None:
-    figure, axes, corner = panels(count)
+@pytest.mark.parametrize(("count", "shape"), [(1, (1, 2)), (2, (1, 3)), (3, (1, 3)), (4, (2, 3)), (5, (2, 3)), (6, (2, 3))])
+def test_the_legend_takes_the_cell_after_the_panels_or_a_line_below_full_rows(count: int, shape: tuple[int, int]) -> None:
+    handles = line_handles(styles_for(["cpp", "dqn"]))
+    figure, axes = panels(count, handles=handles)
     assert len(axes) == count
-    assert corner is figure.axes[-1]
     assert len(figure.axes) == shape[0] * shape[1]
+    assert all(ax.get_legend() is None for ax in axes)
+    legend = figure.legends[0] if count % 3 == 0 else figure.axes[-1].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["CPP", "DQN"]
+    assert len(figure.legends) == (count % 3 == 0)
+
+
+def test_panels_without_a_legend_leave_no_cell() -> None:
+    figure, axes = panels(2)
+    assert figure.axes == axes
 
 
 @pytest.mark.parametrize("kind", FORMATS)
