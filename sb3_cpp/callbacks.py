@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import GymEnv
-from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
+from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization, unwrap_vec_normalize
 
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.deep import RegularizedDQN
@@ -26,7 +26,8 @@ class IterationCallback(BaseCallback):
     Cells of quantities an algorithm does not have stay empty. ``return_mean`` is the mean return of ``n_eval_episodes``
     deterministic episodes of ``eval_env`` after the iteration if one is given, else of the training episodes that ended
     during it (empty if none did); ``episodes`` says over how many episodes. A model that has iterations behind it (further
-    ``learn()``, or loaded) appends; a fresh model refuses to overwrite a file that holds rows.
+    ``learn()``, or loaded) appends; a file that holds iterations the model has still before it is another run's and refused,
+    except after ``resume``, when they are written again.
 
     :param path: a folder, in which ``iterations.csv`` is written, or a file ending in ``.csv``
     :param eval_env: an environment to evaluate on at every ``eval_every``-th iteration
@@ -51,24 +52,49 @@ class IterationCallback(BaseCallback):
         self.eval_env = eval_env
         self.n_eval_episodes = int(check_number("n_eval_episodes", n_eval_episodes, 1))
         self.eval_every = int(check_number("eval_every", eval_every, 1))
-        self._written = 0
-        self._returns: list[float] = []
+        # K of the last row, and the returns of the training episodes that have ended since
+        self._state: dict[str, Any] = {"written": 0, "returns": []}
 
     def _on_training_start(self) -> None:
         if not isinstance(self.model, RegularizedDQN):
             raise InvalidArgument(f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}")
-        self._written = self.model.iteration
+        self._check_normalization()
         # Kept with the model: a run that goes on, or is resumed, has the episodes of the iteration so far
-        states = self.model.callback_states
+        states, key = self.model.callback_states, "/".join(self.path.absolute().parts[-3:])  # a run's folder may move
         if self.model.num_timesteps == 0:
-            states.pop(self.path.name, None)
-        self._returns = states.setdefault(self.path.name, [])
-        has_rows = self.path.exists() and self.path.stat().st_size > 0
-        if has_rows and self.model.iteration == 0 and len(self.path.read_text().splitlines()) > 1:
-            raise InvalidArgument(f"path must not hold the iterations of another run, got {self.path}")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if not has_rows:
+            states.pop(key, None)
+        self._state = states.setdefault(key, {"written": self.model.iteration, "returns": []})
+        if not self.model.goes_on:
+            self._state["written"] = self.model.iteration
+        if self.path.exists() and self.path.stat().st_size > 0:
+            self._check_rows()
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._write(COLUMNS)
+
+    def _check_normalization(self) -> None:
+        if self.eval_env is None or self.model.get_vec_normalize_env() is None:
+            return
+        if not isinstance(self.eval_env, VecEnv) or unwrap_vec_normalize(self.eval_env) is None:
+            raise InvalidArgument(
+                "eval_env must be wrapped in VecNormalize, as the environment of the training is, "
+                f"got {type(self.eval_env).__name__}"
+            )
+
+    def _check_rows(self) -> None:
+        """No row may be of an iteration that is still to be written; a run that was interrupted writes those again."""
+        header, *rows = self.path.read_text().splitlines(keepends=True)
+        kept = [row for row in rows if row.endswith("\n") and int(row.partition(",")[0]) <= self._state["written"]]
+        if len(kept) == len(rows):
+            return
+        if not self.model.goes_on:
+            raise InvalidArgument(
+                f"path must not hold the iterations of another run, got {self.path} "
+                f"with rows after K = {self.model.iteration}, where this model stands"
+            )
+        shorter = self.path.with_suffix(".tmp")
+        shorter.write_text("".join([header, *kept]))
+        shorter.replace(self.path)
 
     def _on_rollout_start(self) -> None:
         # Between two rollouts a run may be saved: the rows must not be behind the model
@@ -77,21 +103,20 @@ class IterationCallback(BaseCallback):
     def _on_step(self) -> bool:
         # A target update happens after the callbacks of its step, so its row is written one step later
         self._write_iteration()
-        self._returns.extend(info["episode"]["r"] for info in self.locals["infos"] if "episode" in info)
+        self._state["returns"].extend(info["episode"]["r"] for info in self.locals["infos"] if "episode" in info)
         return True
 
     def _on_training_end(self) -> None:
         self._write_iteration()
 
     def _write_iteration(self) -> None:
-        if self.model.iteration == self._written:
+        if self.model.iteration == self._state["written"]:
             return
-        self._written = self.model.iteration
+        returns = self._state["returns"]
+        self._state.update(written=self.model.iteration, returns=[])
         record: dict[str, Any] = dict(self.model.iteration_record)
-        returns = list(self._returns)
-        self._returns.clear()
         if self.eval_env is not None:
-            returns = self._evaluate() if self._written % self.eval_every == 0 else []
+            returns = self._evaluate() if self.model.iteration % self.eval_every == 0 else []
         record["episodes"] = len(returns)
         record["return_mean"] = float(np.mean(returns)) if returns else ""
         row = [record.get(column, "") for column in COLUMNS]

@@ -4,8 +4,10 @@ import gymnasium as gym
 import pandas as pd
 import pytest
 from stable_baselines3 import DQN
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_cpp import ALGORITHMS, IterationCallback
+from sb3_cpp import ALGORITHMS, CheckpointCallback, DeepCPP, IterationCallback
 
 COLUMNS = ["K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean"]
 QUANTITIES = {"cpp": {"zeta", "m_K", "M_K", "C_K"}, "cpi": {"zeta", "m_K", "M_K"}, "cvi": set(), "mdqn": set(), "modqn": set()}
@@ -74,6 +76,50 @@ def test_a_fresh_run_does_not_overwrite_another(tmp_path):
     with pytest.raises(ValueError, match=r"path must not hold the iterations of another run, got .*iterations\.csv"):
         make().learn(210, callback=IterationCallback(tmp_path))
     assert (tmp_path / "iterations.csv").read_text() == before
+
+
+def test_a_loaded_model_does_not_write_into_the_file_of_a_longer_run(tmp_path):
+    model = make().learn(210)
+    model.save(tmp_path / "model")
+    make().learn(410, callback=IterationCallback(tmp_path))
+    before = (tmp_path / "iterations.csv").read_text()
+    loaded = type(model).load(tmp_path / "model", env=gym.make("CartPole-v1"), device="cpu")
+    with pytest.raises(ValueError, match=r"path must not hold .* with rows after K = 3, where this model stands"):
+        loaded.learn(200, callback=IterationCallback(tmp_path), reset_num_timesteps=False)
+    assert (tmp_path / "iterations.csv").read_text() == before
+
+
+def test_a_resumed_run_writes_the_rows_after_its_checkpoint_again(tmp_path):
+    make().learn(480, callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
+    whole = (tmp_path / "iterations.csv").read_text()
+    assert whole.count("\n") == 9
+    with (tmp_path / "iterations.csv").open("a") as file:
+        file.write("9,5")  # a row that was being written
+    resumed = DeepCPP.resume(tmp_path / "checkpoints")
+    assert resumed.iteration < 8
+    resumed.learn(callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
+    assert (tmp_path / "iterations.csv").read_text() == whole
+
+
+def test_two_callbacks_count_the_same_episodes(tmp_path):
+    model = make()
+    for first in (True, False):
+        callbacks = [IterationCallback(tmp_path / name) for name in ("a", "b")]
+        model.learn(500, callback=callbacks, reset_num_timesteps=first)
+    a, b = ((tmp_path / name / "iterations.csv").read_text() for name in ("a", "b"))
+    assert a == b
+    assert pd.read_csv(tmp_path / "a" / "iterations.csv")["episodes"].sum() > 20
+
+
+def test_an_evaluation_without_the_trainings_normalisation_is_refused(tmp_path):
+    venv = VecNormalize(make_vec_env("CartPole-v1"))
+    model = DeepCPP("MlpPolicy", venv, buffer_size=100, learning_starts=60, target_update_interval=50, device="cpu")
+    for eval_env, kind in ((gym.make("CartPole-v1"), "TimeLimit"), (make_vec_env("CartPole-v1"), "DummyVecEnv")):
+        with pytest.raises(ValueError, match=f"eval_env must be wrapped in VecNormalize, .* got {kind}"):
+            model.learn(100, callback=IterationCallback(tmp_path, eval_env=eval_env))
+    evaluation = VecNormalize(make_vec_env("CartPole-v1"), training=False, norm_reward=False)
+    model.learn(160, callback=IterationCallback(tmp_path, eval_env=evaluation, n_eval_episodes=1))
+    assert pd.read_csv(tmp_path / "iterations.csv")["return_mean"].notna().all()
 
 
 def test_other_algorithms_are_refused(tmp_path):

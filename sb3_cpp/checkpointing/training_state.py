@@ -57,14 +57,15 @@ def waiting_generators(model: BaseAlgorithm) -> dict[str, Any] | None:
     return (vars(model).get(PENDING) or {}).get("random")
 
 
-def go_on(model: BaseAlgorithm) -> None:
+def go_on(model: BaseAlgorithm) -> bool:
     """When a resumed ``learn()`` has its logger: the values waiting for the next row, the time before, the generators (late,
-    because making environments for evaluation, say, draws from them)."""
+    because making environments for evaluation, say, draws from them). Returns whether there is anything to go on with."""
     pending = vars(model).pop(PENDING, None)
     if pending is None:
-        return
+        return False
     random_state.restore(pending["random"])
     for name, values in pending["log"].items():
         getattr(model._logger, name).update(values)
     model.start_time = time.time_ns() - pending["elapsed"]
     model._num_timesteps_at_start = pending["first_timestep"]
+    return True

@@ -14,7 +14,8 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, TensorDict
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
@@ -25,7 +26,7 @@ from sb3_cpp.deep import health
 from sb3_cpp.deep.averaging import WeightAverage
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, must_be_called, run_preprocessed, speed_up
-from sb3_cpp.deep.quick_adam import QuickAdam
+from sb3_cpp.deep.quick_adam import QuickAdam, lay_out_like_parameters
 from sb3_cpp.deep.resumable import Resumable
 from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
@@ -95,27 +96,24 @@ class RegularizedDQN(Resumable):
             super().__init__(policy, env, *dqn_args, **dqn_kwargs)
         except InvalidArgument:
             raise
-        except AssertionError as error:  # SB3's own checks
+        except AssertionError as error:  # SB3's own checks, which say what is wrong
             action_space = getattr(self, "action_space", None)
             if action_space is not None and not isinstance(action_space, spaces.Discrete):
                 raise InvalidArgument(f"env must have a Discrete action space, got {action_space}") from None
-            raise InvalidArgument(str(error)) from None
+            if not str(error):
+                raise
+            raise InvalidArgument(str(error)) from error
 
     def _setup_model(self) -> None:
-        n_steps = max(self.n_steps, self.replay_buffer_kwargs.get("n_steps", 1))
-        if n_steps > 1 and not self.supports_n_steps:
-            raise InvalidArgument(
-                f"n_steps must be 1 for {type(self).__name__}, got {n_steps}: "
-                "n-step returns leave out the entropy and KL terms of the skipped steps"
-            )
         if (
             self.fast
             and self.replay_buffer_class is None
-            and n_steps == 1
+            and self.n_steps == 1
             and not isinstance(self.observation_space, spaces.Dict)
         ):
             self.replay_buffer_class = QuickReplayBuffer
         super()._setup_model()
+        self._check_n_steps()
         self._has_modes = has_modes(self.q_net)
         # Walking through the modules for their parameters takes as long as a layer of a small network
         self._online_parameters = [list(online.parameters()) for online, _ in self._network_pairs()]
@@ -132,6 +130,20 @@ class RegularizedDQN(Resumable):
         if self.averaging:
             self._average = WeightAverage(self._acting_network(), self.averaging)
 
+    def _check_n_steps(self) -> None:
+        """Of the buffer itself, which may have n steps by its own default."""
+        n_steps = max(self.n_steps, getattr(self.replay_buffer, "n_steps", 1))
+        if n_steps > 1 and not self.supports_n_steps:
+            raise InvalidArgument(
+                f"n_steps must be 1 for {type(self).__name__}, got {n_steps}: "
+                "n-step returns leave out the entropy and KL terms of the skipped steps"
+            )
+        discount = getattr(self.replay_buffer, "gamma", self.gamma)
+        if n_steps > 1 and discount != self.gamma:
+            raise InvalidArgument(
+                f"the gamma of replay_buffer_kwargs must be the model's, {self.gamma}, for n-step returns, got {discount}"
+            )
+
     # --- hooks ------------------------------------------------------------------------------------------------------------
 
     def _target(self, batch: Batch) -> th.Tensor:
@@ -143,7 +155,7 @@ class RegularizedDQN(Resumable):
         return {"value": self._value_loss(batch.taken(batch.q), target)}
 
     def _update_statistics(self, batch: Batch) -> None:
-        """Measure what the next target update needs; called without gradient, before the losses."""
+        """Measure what the next target update needs; called without gradient, for the values before the gradient step."""
 
     def _on_iteration_end(self) -> dict[str, float]:
         """Just before a target update (the online network is K+1, the target network still K): the quantities of K."""
@@ -201,7 +213,6 @@ class RegularizedDQN(Resumable):
             samples = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)  # type: ignore[union-attr]
             batch = self._make_batch(samples)
             with th.no_grad():
-                self._update_statistics(batch)
                 target = self._target(batch)
 
             losses = self._losses(batch, target)
@@ -217,6 +228,8 @@ class RegularizedDQN(Resumable):
             if not finite:  # before the weights change
                 where = f"{type(self).__name__} at update {self._n_updates + step + 1}"
                 health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
+            with th.no_grad():
+                self._update_statistics(batch)
             for parameters, norm, length in zip(self._online_parameters, norms, lengths):
                 if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
@@ -288,6 +301,26 @@ class RegularizedDQN(Resumable):
             parameters = [p for online in self._online_parameters for p in online if p.requires_grad]
             for name, norm in health.gradient_norms(losses, parameters).items():
                 self.logger.record(f"train/{name}_grad_norm", norm)
+
+    def set_parameters(
+        self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
+    ) -> None:
+        """As SB3's; what was saved with another setting of ``averaging`` or ``fast`` fits too."""
+        parts: Any = load_path_or_dict
+        if not isinstance(parts, dict):
+            parts = load_from_zip_file(parts, device=device, load_data=False)[1]
+        average = self.average_net
+        given = {name: part for name, part in parts.items() if name != "average_net" or average is not None}
+        starts_anew = average is not None and "average_net" not in given
+        if average is not None and starts_anew:
+            given["average_net"] = average.state_dict()
+        kernels = [group.get("fused") for group in self.policy.optimizer.param_groups]
+        super().set_parameters(given, exact_match, device)
+        for group, fused in zip(self.policy.optimizer.param_groups, kernels):
+            group["fused"] = fused
+        lay_out_like_parameters(self.policy.optimizer)
+        if average is not None and starts_anew:
+            average.load_state_dict(self._acting_network().state_dict())
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()

@@ -1,7 +1,7 @@
 """zeta during deep learning: one rule, fed at every gradient step, asked at every target update."""
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch as th
 
@@ -59,6 +59,18 @@ class Caution:
         self.tracker = rules.AdvantageTracker(
             check_number("rho1", rho1, 0.0, 1.0, high_open=True), check_number("rho2", rho2, 0.0, 1.0, high_open=True)
         )
+
+    def changed(self, allowed: Collection[str], **settings: Any) -> "Caution":
+        """The same with other settings (``zeta``, ``rho1``, ``rho2``, ``r_max``), and with the measurements so far."""
+        if not settings:
+            return self
+        old = {"zeta": self.rule, "rho1": self.tracker.rho1, "rho2": self.tracker.rho2, "r_max": self.r_max}
+        new = {**old, **settings}
+        other = Caution(new["zeta"], allowed, new["rho1"], new["rho2"], new["r_max"])
+        other.tracker.mean, other.tracker.maximum = self.tracker.mean, self.tracker.maximum
+        if isinstance(other.rule, str):  # until it is asked
+            other.zeta = self.zeta
+        return other
 
     def observe(self, advantages: th.Tensor, scale: th.Tensor | None = None) -> None:
         """Take in the advantages of a batch, one per state, and what M_K is the running maximum of (without it: they)."""

@@ -9,10 +9,11 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from sb3_cpp.deep.acting import ActingDQN
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import Caution
+from sb3_cpp.deep.cautious import CautiousDQN
 from sb3_cpp.regularization import greedy_advantage, log_mixture, log_one_hot, projection_loss
 
 
-class DeepCPI(ActingDQN):
+class DeepCPI(CautiousDQN, ActingDQN):
     """
     Deep conservative policy iteration: a Q-network and a policy network that moves towards the greedy policy only as far as
     zeta allows (Vieillard, Pietquin, Geist 2020, "Deep Conservative Policy Iteration").
@@ -33,6 +34,8 @@ class DeepCPI(ActingDQN):
     :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
     """
 
+    rules = ("dcpi", "cpi", "spi")
+
     def __init__(
         self,
         policy: str | type[DQNPolicy],
@@ -45,13 +48,8 @@ class DeepCPI(ActingDQN):
         loss: str = "mse",
         **kwargs: Any,
     ) -> None:
-        self.caution = Caution(zeta, ("dcpi", "cpi", "spi"), rho1, rho2, r_max)
+        self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
         super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
-
-    @property
-    def zeta(self) -> float:
-        """How far the greedy policy is let in at present."""
-        return self.caution.zeta
 
     def _target(self, batch: Batch) -> th.Tensor:
         previous = th.softmax(batch.frozen_next(self.acting_net_target), dim=1)

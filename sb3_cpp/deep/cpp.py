@@ -8,9 +8,9 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 
 from sb3_cpp.checks import check_choice, check_number
-from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import MEASURED, RULES, Caution
+from sb3_cpp.deep.cautious import CautiousDQN
 from sb3_cpp.deep.cvi import preference_target
 from sb3_cpp.regularization import (
     greedy_advantage,
@@ -23,7 +23,7 @@ from sb3_cpp.regularization import (
 from sb3_cpp.zeta import log_policy_change_bound, policy_change_bound
 
 
-class DeepCPP(RegularizedDQN):
+class DeepCPP(CautiousDQN):
     """
     Deep cautious policy programming: entropy- and KL-regularised DQN whose policy moves towards its greedy step only as
     far as zeta allows (Zhu, Kitamura, Matsubara 2022, "Cautious Policy Programming", Algorithm 2).
@@ -57,6 +57,7 @@ class DeepCPP(RegularizedDQN):
     """
 
     supports_n_steps = False
+    rules = tuple(RULES)
 
     def __init__(
         self,
@@ -81,13 +82,8 @@ class DeepCPP(RegularizedDQN):
         self.error_bound = check_number("error_bound", error_bound, 0.0)
         self.projection_coef = check_number("projection_coef", projection_coef, 0.0)
         self.form = check_choice("form", form, ("explicit", "implicit"))
-        self.caution = Caution(zeta, RULES, rho1, rho2, r_max)
+        self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
         super().__init__(policy, env, *dqn_args, loss=loss, averaging=averaging, **kwargs)
-
-    @property
-    def zeta(self) -> float:
-        """How far the new policy is let in at present."""
-        return self.caution.zeta
 
     @property
     def behaviour_temperature(self) -> float:

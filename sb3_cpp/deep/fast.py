@@ -11,7 +11,7 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
 
 from sb3_cpp.deep.policies import ActingNetwork
-from sb3_cpp.deep.quick_forward import hooks_everywhere, is_special, run
+from sb3_cpp.deep.quick_forward import hooks_everywhere, is_known, is_special, run
 
 # Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
 MODELESS = (
@@ -19,6 +19,7 @@ MODELESS = (
     *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
     *("sb3_cpp.deep.policies", "sb3_cpp.experiments.minatar"),
 )
+WITH_MODES = (nn.RReLU, nn.MultiheadAttention)  # in those files, but random when they learn
 
 # The ways of acting that are "the largest value of one network"
 PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
@@ -26,7 +27,7 @@ PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
 
 def has_modes(network: nn.Module) -> bool:
     """Whether the network may behave differently when it learns; every layer that is not known counts as such."""
-    return any(type(module).__module__ not in MODELESS for module in network.modules())
+    return any(type(module).__module__ not in MODELESS or isinstance(module, WITH_MODES) for module in network.modules())
 
 
 def keep_mode(mode: bool) -> None:
@@ -34,10 +35,14 @@ def keep_mode(mode: bool) -> None:
 
 
 def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
-    """A Q-network on observations that are preprocessed already."""
+    """A Q-network on observations that are preprocessed already, which stay as they are."""
     assert isinstance(network, QNetwork)
-    parts = network._modules
-    return run(parts["q_net"], run(parts["features_extractor"], observations))  # type: ignore[arg-type]
+    values, features = network._modules["q_net"], network._modules["features_extractor"]
+    assert values is not None
+    assert features is not None
+    if not is_known(features):  # it might work on its input in place, and others need that input
+        observations = observations.clone()
+    return run(values, run(features, observations))
 
 
 def must_be_called(*networks: nn.Module) -> bool:

@@ -91,3 +91,14 @@ class QuickAdam:
             state["step"] = step  # a view: one addition then counts for all, here or in Adam's own step
         means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
         return _Group(group, means, squares, steps, counter)
+
+
+def lay_out_like_parameters(optimizer: th.optim.Optimizer) -> None:
+    """Give what the optimiser remembers of a parameter the order in memory that the parameter has.
+
+    A fused kernel takes both as they lie there, so a state saved with images channels-last would be read wrongly otherwise.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if isinstance(value, th.Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+                state[name] = th.empty_like(parameter, dtype=value.dtype).copy_(value)

@@ -74,6 +74,11 @@ def run(module: nn.Module, x: th.Tensor) -> th.Tensor:
     return module(x) if compute is None or is_special(module) else compute(module, x)
 
 
+def is_known(module: nn.Module) -> bool:
+    """Whether :func:`run` knows what this module computes and nobody has changed it."""
+    return _way_to_run(type(module)) is not None and not is_special(module)  # type: ignore[arg-type]
+
+
 def is_special(module: nn.Module) -> bool:
     """Whether somebody has put something around this very module: a hook, a forward of its own, a compiled call."""
     hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks

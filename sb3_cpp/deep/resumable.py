@@ -19,6 +19,7 @@ class Resumable(DQN):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.callback_states: dict[str, Any] = {}  # what callbacks must find again in a run that goes on
+        self.goes_on = False  # whether the present learn() is the rest of one that was interrupted
         super().__init__(*args, **kwargs)
 
     def learn(
@@ -49,8 +50,11 @@ class Resumable(DQN):
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         result = super()._setup_learn(*args, **kwargs)
-        training_state.go_on(self)
+        self.goes_on = training_state.go_on(self)
         return result
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "goes_on"]
 
     @classmethod
     def resume(cls: type[SelfResumable], path: str | Path, env: GymEnv | None = None) -> SelfResumable:

@@ -9,6 +9,7 @@ import pytest
 import torch as th
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
@@ -57,12 +58,41 @@ def test_n_step_returns_are_refused_where_the_target_is_regularised(cls):
     kwargs = {"n_steps": 2, "gamma": 0.99}
     with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 2"):
         cls("MlpPolicy", "CartPole-v1", replay_buffer_class=NStepReplayBuffer, replay_buffer_kwargs=kwargs)
+    with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 3"):  # the buffer's own default
+        cls("MlpPolicy", "CartPole-v1", replay_buffer_class=NStepReplayBuffer)
 
 
 @pytest.mark.parametrize("cls", [MoDQN, DeepCPI])
 def test_n_step_returns_work_where_the_maths_allows(cls):
     model = cls("MlpPolicy", "CartPole-v1", n_steps=3, buffer_size=500).learn(200)
     assert model._n_updates > 0
+
+
+@pytest.mark.parametrize("cls", [MoDQN, DeepCPI])
+def test_n_step_returns_are_discounted_as_the_model_says(cls):
+    with pytest.raises(ValueError, match=r"gamma of replay_buffer_kwargs must be the model's, 0\.9, .* got 0\.99"):
+        cls("MlpPolicy", "CartPole-v1", gamma=0.9, replay_buffer_class=NStepReplayBuffer, buffer_size=100)
+    kwargs = {"n_steps": 3, "gamma": 0.9}
+    model = cls(
+        "MlpPolicy",
+        "CartPole-v1",
+        gamma=0.9,
+        replay_buffer_class=NStepReplayBuffer,
+        replay_buffer_kwargs=kwargs,
+        buffer_size=100,
+    )
+    assert model.replay_buffer.n_steps == 3
+
+
+class Choosy(FlattenExtractor):
+    def __init__(self, observation_space):
+        assert observation_space.shape == (5,)
+        super().__init__(observation_space)
+
+
+def test_an_assertion_without_words_stays_what_it_is(case):
+    with pytest.raises(AssertionError):
+        case.make(policy_kwargs={"features_extractor_class": Choosy})
 
 
 @pytest.mark.parametrize("cls", [MoDQN, DeepCPI])

@@ -166,3 +166,35 @@ def test_a_policy_without_modes_is_not_told_of_them_and_one_with_dropout_is(case
     dropping = case.make(fast=True, policy_kwargs={"features_extractor_class": Dropping})
     for mode in (True, False):
         assert modes(dropping, mode) == {mode}
+
+
+class InPlace(FlattenExtractor):
+    """A user's own that works on its input."""
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        observations -= 0.5
+        return super().forward(observations)
+
+
+def test_a_network_that_works_in_place_leaves_the_batch_to_the_others(case):
+    model = case.make(fast=True, policy_kwargs={"features_extractor_class": InPlace}).learn(60)
+    samples = model.replay_buffer.sample(8)
+    batch = model._make_batch(samples)
+    given = [
+        (values, network, getattr(samples, state))
+        for values, network, state in (
+            (batch.q, model.q_net, "observations"),
+            (batch.next_q, model.q_net, "next_observations"),
+            (batch.target_q, model.q_net_target, "observations"),
+            (batch.next_target_q, model.q_net_target, "next_observations"),
+        )
+    ]
+    for values, network, observations in given:
+        assert th.allclose(values, network(observations.clone()), atol=1e-6)
+
+
+def test_a_layer_that_is_random_while_it_learns_has_modes(case):
+    model = case.make(fast=True, policy_kwargs={"activation_fn": nn.RReLU})
+    assert model._has_modes
+    model.policy.set_training_mode(True)
+    assert model.q_net.training

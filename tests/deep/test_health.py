@@ -10,7 +10,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from sb3_cpp import CheckpointCallback
+from sb3_cpp import CheckpointCallback, DeepCPI, DeepCPP
 from sb3_cpp.deep import base, health
 from sb3_cpp.deep.health import NonFiniteLoss
 from sb3_cpp.experiments.stress import SCENARIOS, stress_one
@@ -50,6 +50,22 @@ def test_a_non_finite_loss_leaves_checkpoint_batch_and_one_line(algorithm: Any, 
     resumed = type(model).resume(tmp_path, Poisoned())
     assert 80 <= resumed.num_timesteps < model.num_timesteps
     assert all(value.isfinite().all() for value in resumed.policy.state_dict().values())
+
+
+@pytest.mark.parametrize("cls", [DeepCPP, DeepCPI])
+def test_a_batch_that_was_refused_leaves_no_trace_in_zeta(cls: Any) -> None:
+    model = cls(
+        "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=50, target_update_interval=50, device="cpu"
+    ).learn(200)
+    tracked = [model.caution.tracker.mean.clone(), model.caution.tracker.maximum.clone()]
+    good = model.replay_buffer.observations.copy()
+    model.replay_buffer.observations[:] = np.nan
+    with pytest.raises(NonFiniteLoss):
+        model.train(1, 32)
+    assert [model.caution.tracker.mean, model.caution.tracker.maximum] == tracked
+    model.replay_buffer.observations[:] = good
+    model.learn(100, reset_num_timesteps=False)
+    assert 0.0 < model.iteration_record["m_K"] < np.inf
 
 
 @pytest.mark.parametrize(
