@@ -32,6 +32,13 @@ def check_whole_number(name: str, value: Any, low: int) -> int:
     return int(value)
 
 
+def check_seed(name: str, value: Any) -> int:
+    """The value, if all generators (numpy's is the choosiest) can be seeded with it."""
+    if check_whole_number(name, value, 0) >= 2**32:
+        raise InvalidArgument(f"{name} must be below 2**32, got {value!r}")
+    return int(value)
+
+
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """The value, if it is one of the choices."""
     if not isinstance(value, str) or value not in choices:

@@ -5,7 +5,7 @@ from sb3_cpp.experiments.command_line import CommandLine, run_command
 
 def main() -> int:
     parser = CommandLine(prog="plot.py", description="Draw the figures of a suite's runs, and the paper's Table 1.")
-    parser.add_argument("runs", nargs="+", help="folders of runs, or of the CSV files of scripts/results.py")
+    parser.add_runs()
     parser.add_argument(
         "-o", "--out", default="figures", help="folder to write into; one inside it per suite if there are several"
     )
@@ -17,13 +17,14 @@ def main() -> int:
         help="fig4, pareto, pareto_tasks, oscillation_l2, oscillation_inf, profiles, improvement, training_curves, traces, "
         "fig5, curves, table1 (without it: all)",
     )
-    parser.add_argument("--reference", help="algorithm that the others are compared with (without it: cpp)")
     parser.add_argument("--force", action="store_true", help="replace the files of that name in --out")
     args = parser.parse_args()
 
     from sb3_cpp.experiments.plotting.files import plot
+    from sb3_cpp.experiments.results import Choice
 
-    return plot(args.runs, args.out, args.formats, args.figures, args.reference, args.force)
+    choice = Choice(args.algos, args.envs)
+    return plot(args.runs, args.out, args.formats, args.figures, args.reference, args.force, choice)
 
 
 if __name__ == "__main__":

@@ -5,16 +5,16 @@ from sb3_cpp.experiments.command_line import CommandLine, run_command
 
 def main() -> int:
     parser = CommandLine(prog="report.py", description="Tables, figures, settings and gaps of some runs on one HTML page.")
-    parser.add_argument("runs", nargs="+", help="folders of runs, or of the CSV files of scripts/results.py")
+    parser.add_runs()
     parser.add_argument("-o", "--out", default="report.html", help="the page")
     parser.add_argument("--title", default="Results")
-    parser.add_argument("--reference", help="algorithm that the others are compared with (without it: cpp)")
     parser.add_argument("--force", action="store_true", help="replace the page")
     args = parser.parse_args()
 
     from sb3_cpp.experiments.reporting.report import report
+    from sb3_cpp.experiments.results import Choice
 
-    return report(args.runs, args.out, args.title, args.reference, args.force)
+    return report(args.runs, args.out, args.title, args.reference, args.force, Choice(args.algos, args.envs))
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ def main() -> int:
         prog="results.py",
         description="Gather runs into runs.csv, curves.csv, iterations.csv and configs.yml, and print the tables.",
     )
-    parser.add_argument("runs", nargs="+", help="folders of runs, or of such CSV files")
+    parser.add_runs()
     parser.add_argument("-o", "--out", help="folder to write into (without it, the tables are only printed)")
-    parser.add_argument("--reference", help="algorithm that the others are compared with (without it: cpp)")
     parser.add_argument("--force", action="store_true", help="replace the files of that name in --out")
     args = parser.parse_args()
 
     from sb3_cpp.experiments.result_display import gather
+    from sb3_cpp.experiments.results import Choice
 
-    return gather(args.runs, args.out, args.reference, args.force)
+    return gather(args.runs, args.out, args.reference, args.force, Choice(args.algos, args.envs))
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 import os
 import signal
 import threading
+import time
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 
 class TrainingInterrupted(Exception):
-    """Raised between two rollouts, after a checkpoint, because a signal asked for it."""
+    """Raised because a signal asked for it, between two rollouts after a checkpoint, or where that is too long to wait for."""
 
 
 class Interruption:
@@ -22,6 +23,7 @@ class Interruption:
 
     def __init__(self, within: CodeType | None = None) -> None:
         self.signal: int | None = None
+        self._since = 0.0
         self._within = within
         self._former: dict[int, Any] = {}
 
@@ -47,7 +49,12 @@ class Interruption:
         elif self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         else:
-            self.signal = number
+            self.signal, self._since = number, time.monotonic()
+
+    def check(self, patience: float) -> None:
+        """Where learning stands still: stop if a signal has waited for longer than ``patience`` seconds."""
+        if self.signal is not None and time.monotonic() - self._since > patience:
+            raise TrainingInterrupted
 
     @property
     def exit_code(self) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
-from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_seed, check_whole_number
 from sb3_cpp.regularization import kl_divergence, l1_distance
 from sb3_cpp.tabular import bounds
 from sb3_cpp.tabular.algorithms import ExactView, Update, iterate
@@ -47,7 +47,7 @@ class CertificateSettings:
 
     def __post_init__(self) -> None:
         check_whole_number("updates", self.updates, 1)
-        check_whole_number("seed", self.seed, 0)
+        check_seed("seed", self.seed)
         check_whole_number("iterations", self.iterations, 1)
         for gamma in self.gammas:
             check_number("gammas", gamma, 0.0, 1.0, low_open=True, high_open=True)

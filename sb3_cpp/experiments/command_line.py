@@ -30,6 +30,13 @@ class CommandLine(argparse.ArgumentParser):
                     help=help_texts[field.name],
                 )
 
+    def add_runs(self) -> None:
+        """What the scripts about finished runs ask for: where the runs are, and which of them to compare."""
+        self.add_argument("runs", nargs="+", help="folders of runs, or of the CSV files of scripts/results.py")
+        self.add_argument("--algos", nargs="+", default=[], help="compare these algorithms (without it: all)")
+        self.add_argument("--envs", nargs="+", default=[], help="compare on these environments (without it: all)")
+        self.add_argument("--reference", help="algorithm that the others are compared with (without it: cpp)")
+
     def add_output(self, default: str) -> None:
         """``--out`` and ``--force``, with what happens to a folder that is not empty."""
         self.add_argument("--out", default=argparse.SUPPRESS, help=f"folder for the results (default: {default})")

@@ -104,17 +104,19 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
     iqm, low, high; ``better`` is the probability that a run of the reference has the better value (a larger return or area, a
     smaller oscillation) than one of the algorithm, and ``difference`` the reference's IQM minus the algorithm's, both with
     intervals; ``p`` is of the stratified permutation test, ``p_holm`` corrected over the algorithms.
-    Algorithms without a run on some task are not in it (:func:`left_out`).
+    Algorithms without a run on some task are not in it (:func:`left_out`), and no measure that is unknown on some task.
     """
     tasks, rows = shared_tasks(results), []
     algos = averaged_algorithms(results) if tasks else []
     for algo in algos:
         for measure in SUITE_MEASURES:
             own = scores(results, algo, measure, tasks)
+            if set(own) != set(tasks):  # no training episode ended on one of them, say
+                continue
             runs = sum(len(values) for values in own.values())
             row = {"algo": algo, "measure": measure, "tasks": len(tasks), "runs": runs, **_iqm(own, measure)}
-            if algo != reference and reference in algos:
-                theirs = scores(results, reference, measure, tasks)
+            theirs = scores(results, reference, measure, tasks)
+            if algo != reference and reference in algos and set(theirs) == set(tasks):
                 pair = (own, theirs) if "oscillation" in measure else (theirs, own)
                 row |= _columns(probability_of_improvement(*pair), "better", "better_low", "better_high")
                 row |= _columns(iqm_difference(theirs, own), "difference", "difference_low", "difference_high")

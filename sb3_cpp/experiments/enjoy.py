@@ -16,7 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp.checkpointing.resuming import FOREIGN
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_seed
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.experiments.algorithms import get_algorithm
 from sb3_cpp.experiments.checkpoint import MODEL, find_checkpoint
@@ -46,6 +46,7 @@ def enjoy(
 ) -> int:
     """Play a trained run and print its returns; returns the exit code of the script."""
     check_number("--episodes", episodes, 1)
+    check_seed("--play-seed", play_seed)
     path = check_video(video) if video is not None else None
     folder = Path(run) if run is not None else _usual_folder(algo, env, seed, suite, root)
     if run is not None:

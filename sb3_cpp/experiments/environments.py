@@ -39,6 +39,13 @@ def check_environment(env_id: str) -> None:
         raise InvalidArgument(f"unknown environment {env_id!r}{_nearest(env_id, known)}")
 
 
+def has_time_limit(env_id: str, max_episode_steps: int | None = None) -> bool:
+    """Whether an episode ends whatever the agent does."""
+    if max_episode_steps is not None or is_atari(env_id):
+        return True
+    return env_id in gym.registry and gym.spec(env_id).max_episode_steps is not None
+
+
 def _nearest(env_id: str, known: list[str]) -> str:
     """Case and namespace do not count."""
     short = {name.split("/")[-1].lower(): name for name in known} | {name.lower(): name for name in known}

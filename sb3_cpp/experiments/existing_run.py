@@ -70,9 +70,14 @@ def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[s
     return found
 
 
+def stored_config(folder: Path) -> dict[str, Any]:
+    """The settings in a run's folder."""
+    return yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+
+
 def stored_hyperparameters(source: Path) -> dict[str, Any]:
     """A loaded model keeps the hyperparameters it was saved with: those of the run it comes from, as far as that is known."""
     for folder in list(source.parents)[:2]:
         if (folder / CONFIG_FILE).is_file():
-            return yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]["hyperparameters"]
+            return stored_config(folder)["hyperparameters"]
     return {}

@@ -57,8 +57,8 @@ def plan(
         if env not in suite.envs:
             raise InvalidArgument(f"suite {suite.name} has no environment {env!r}{suggestion(env, suite.envs)}")
     cells = []
-    for env in envs or suite.envs:
-        for algo in algos or suite.algos:
+    for env in dict.fromkeys(envs or suite.envs):
+        for algo in dict.fromkeys(algos or suite.algos):
             for seed in seeds:
                 config = suite.run_config(algo, env, seed, overrides)
                 cells.append(Cell(config, config.folder(root)))

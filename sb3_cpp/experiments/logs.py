@@ -14,10 +14,12 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_keys
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_cpp.checkpointing.interruption import Interruption
 from sb3_cpp.experiments.checkpoint import save_model
 
 MONITOR, PROGRESS, ITERATIONS, EVALUATIONS = "monitor.csv", "progress.csv", "iterations.csv", "evaluations.npz"
 BEST_MODEL = "best_model.zip"
+PATIENCE = 30.0  # seconds that a signal waits for the end of an evaluation
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
 
 
@@ -130,6 +132,7 @@ class EvaluationCallback(BaseCallback):
     :param path: the file
     :param total: steps of the whole run
     :param on_evaluation: called after each evaluation with the mean returns of all so far
+    :param interruption: a signal waits for the end of an evaluation too, but not for long: some never end
     """
 
     def __init__(
@@ -141,8 +144,10 @@ class EvaluationCallback(BaseCallback):
         seed: int,
         total: int,
         on_evaluation: Callable[[list[float]], None] | None = None,
+        interruption: Interruption | None = None,
     ) -> None:
         super().__init__()
+        self.interruption = interruption or Interruption()
         self.env, self.path, self.every, self.episodes, self.seed, self.total = env, path, every, episodes, seed, total
         self.on_evaluation = on_evaluation
         self.timesteps: list[int] = []
@@ -170,7 +175,13 @@ class EvaluationCallback(BaseCallback):
     def evaluate(self) -> None:
         seed = 1_000_003 * (self.seed + 1) + len(self.timesteps) * self.env.num_envs
         self.env.seed(seed % (2**32 - self.env.num_envs))  # MinAtar takes no larger ones
-        returns, lengths = evaluate_policy(self.model, self.env, self.episodes, return_episode_rewards=True)
+        returns, lengths = evaluate_policy(
+            self.model,
+            self.env,
+            self.episodes,
+            return_episode_rewards=True,
+            callback=lambda *_: self.interruption.check(PATIENCE),
+        )
         self.timesteps.append(self.num_timesteps)
         self.results.append([float(r) for r in returns])  # type: ignore[union-attr]
         self.lengths.append([int(n) for n in lengths])  # type: ignore[union-attr]

@@ -9,15 +9,19 @@ import pandas as pd
 
 from sb3_cpp.experiments.cell_checks import describe_excluded
 from sb3_cpp.experiments.comparison import choose_reference, left_out, positions, suite_table, task_table
-from sb3_cpp.experiments.results import Results, load_results, save_results
+from sb3_cpp.experiments.results import Choice, Results, load_results, save_results
 from sb3_cpp.experiments.tables import print_table
 
 
 def gather(
-    paths: Sequence[str | Path], out: str | Path | None = None, reference: str | None = None, force: bool = False
+    paths: Sequence[str | Path],
+    out: str | Path | None = None,
+    reference: str | None = None,
+    force: bool = False,
+    choice: Choice | None = None,
 ) -> int:
     """Load runs, print the comparison and what is missing, and write the tidy files; returns the exit code of the script."""
-    results = load_results(*paths)
+    results = load_results(*paths, choice=choice)
     for suite in results.suites():
         print_suite(results.suite(suite), reference)
     report_gaps(results)

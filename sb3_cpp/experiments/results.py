@@ -28,7 +28,7 @@ a fall through the whole range. Columns of runs.csv:
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
@@ -71,42 +71,87 @@ class Results:
         return self.runs[self.runs.excluded != ""]
 
 
-def load_results(*paths: str | Path) -> Results:
+@dataclass(frozen=True)
+class Choice:
+    """Which runs are compared; without names, all."""
+
+    algos: Sequence[str] = ()
+    envs: Sequence[str] = ()
+
+    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of chosen runs."""
+        for column, names in (("algo", self.algos), ("task", self.envs)):
+            if names:
+                table = table[table[column].isin(names)]
+        return table
+
+    def takes(self, algo: str, task: str) -> bool:
+        return (not self.algos or algo in self.algos) and (not self.envs or task in self.envs)
+
+    def check(self, runs: pd.DataFrame) -> None:
+        for flag, column, names in (("--algos", "algo", self.algos), ("--envs", "task", self.envs)):
+            there = list(dict.fromkeys(runs[column]))
+            for name in names:
+                if name not in there:
+                    raise InvalidArgument(f"{flag} must be among those of the runs, {', '.join(there)}, got {name!r}")
+
+
+def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     """Runs from folders of runs, of CSV files, or both.
 
     :param paths: folders that hold ``<suite>/<algo>/<env>/seed_<n>/`` somewhere below, or ``runs.csv`` and its companions
+    :param choice: which of them to compare; the range of a task is that of the chosen ones
     """
     if not paths:
         raise InvalidArgument("no folder of runs was given")
+    choice = choice or Choice()
     loaded = [_load(Path(path)) for path in paths]
-    tables = [part for part, _ in loaded]
-    runs = pd.concat([part.runs for part in tables], ignore_index=True)
-    double = runs[runs.duplicated(CELL)]
+    tables = [part.tables for part in loaded]
+    runs = pd.concat([part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True)
+    choice.check(runs)
+    runs = choice.of(runs).reset_index(drop=True)
+    _refuse_twice(runs)
+    curves = choice.of(pd.concat([part.curves for part in tables], ignore_index=True)).reset_index(drop=True)
+    iterations = choice.of(pd.concat([part.iterations for part in tables], ignore_index=True)).reset_index(drop=True)
+    configs = [entry for part in tables for entry in part.configs if choice.takes(entry["algo"], entry["task"])]
+    ignored = tuple(name for part in loaded for name in part.ignored)
+    return Results(assess(runs.drop(columns="origin"), curves), curves, iterations, configs, ignored)
+
+
+def _refuse_twice(runs: pd.DataFrame) -> None:
+    double = runs[runs.duplicated(CELL, keep=False)]
     if len(double):
         suite, task, algo, seed = double[CELL].iloc[0]
-        raise InvalidArgument(f"a run was given twice: {algo} on {task}, seed {seed}, of suite {suite}")
-    curves = pd.concat([part.curves for part in tables], ignore_index=True)
-    iterations = pd.concat([part.iterations for part in tables], ignore_index=True)
-    configs = [entry for part in tables for entry in part.configs]
-    return Results(assess(runs, curves), curves, iterations, configs, tuple(name for _, names in loaded for name in names))
+        first, second = double.loc[(double[CELL] == double[CELL].iloc[0]).all(axis=1), "origin"].iloc[:2]
+        raise InvalidArgument(
+            f"a run was given twice: {algo} on {task}, seed {seed}, of suite {suite}, in {first} and in {second}; "
+            "name the folder of one grid"
+        )
 
 
-def _load(path: Path) -> tuple[Tables, list[str]]:
+class _Loaded(NamedTuple):
+    tables: Tables
+    origins: list[str]  # where each run was found
+    ignored: list[str]
+
+
+def _load(path: Path) -> _Loaded:
     if not path.is_dir():
         raise InvalidArgument(f"runs must be a folder of runs or of their CSV files, got {str(path)!r}")
     if (path / RUNS).is_file():
-        return _read_tables(path), []
+        tables = _read_tables(path)
+        return _Loaded(tables, [str(path)] * len(tables.runs), [])
     records, ignored = [], []
     for folder in _run_folders(path):
         record = read_run(folder)
         if record is None:
             ignored.append(str(folder))
         else:
-            records.append(record)
+            records.append((record, str(folder)))
     if not records:
         raise InvalidArgument(f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/) and no {RUNS}")
-    records.sort(key=lambda record: (record.suite, record.task, record.algo, record.seed))
-    return tabulate(records), ignored
+    records.sort(key=lambda pair: (pair[0].suite, pair[0].task, pair[0].algo, pair[0].seed))
+    return _Loaded(tabulate([record for record, _ in records]), [folder for _, folder in records], ignored)
 
 
 def _run_folders(path: Path) -> Iterator[Path]:

@@ -54,7 +54,10 @@ class RunRecord:
 
 def read_run(folder: Path) -> RunRecord | None:
     """The record of a folder ``<suite>/<algo>/<env>/seed_<n>``; None if it is the run of something else (a search)."""
-    suite, algo, env, seed = folder.resolve().parts[-4:]
+    parts = folder.resolve().parts
+    if len(parts) < 5:  # the root, and then the four
+        return None
+    suite, algo, env, seed = parts[-4:]
     number = int(seed.removeprefix("seed_"))
     try:
         settings = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ from sb3_cpp.experiments.checkpoint import (
     save_model,
 )
 from sb3_cpp.experiments.environments import is_atari, make_environment
-from sb3_cpp.experiments.existing_run import check_folder, class_defaults, is_finished, stored_hyperparameters
+from sb3_cpp.experiments.existing_run import check_folder, class_defaults, is_finished, stored_config, stored_hyperparameters
 from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
@@ -111,6 +111,11 @@ def train_run(
     folder = folder or config.folder(root)
     source = locate_checkpoint(start_from) if start_from is not None else None
     prolonged = source is not None and folder.resolve() in source.resolve().parents
+    if source is not None and prolonged and source.is_file():
+        raise InvalidArgument(
+            f"-i must not name a model inside the run's own folder, got {source}: "
+            f"-i {folder} prolongs the run, another --seed or -f starts a new one from this model"
+        )
     if source is not None and not prolonged:
         print(FOREIGN.format(source), flush=True)
         config = replace(config, start_from=str(source), hyperparameters=stored_hyperparameters(source))
@@ -123,6 +128,11 @@ def train_run(
         # The model is made before anything is written: what cannot be built leaves no trace
         checkpoint = source if prolonged else find_checkpoint(folder) or source
         model, checkpoint = (make_model(config, env), None) if checkpoint is None else _load_model(config, env, checkpoint)
+        if checkpoint is not None and model.num_timesteps >= config.n_timesteps and not _may_end(folder, config, checkpoint):
+            raise InvalidArgument(
+                f"{checkpoint} is at step {model.num_timesteps}: -n is the length of the whole run and must be larger, "
+                f"got {config.n_timesteps}"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         if n_threads is None and not is_atari(config.env):
             n_threads = 1
@@ -143,12 +153,16 @@ def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> tuple[BaseA
             model, checkpoint = load_checkpoint(algorithm, checkpoint, env)
     except DamagedCheckpoint:
         raise
-    except (ValueError, KeyError, RuntimeError, AssertionError, zipfile.BadZipFile, EOFError) as error:
+    except (ValueError, KeyError, RuntimeError, AssertionError, AttributeError, zipfile.BadZipFile, EOFError) as error:
         reason = " ".join(str(error).split())
         raise InvalidArgument(f"{checkpoint} is no {config.algorithm} for {config.env}: {reason}") from None
-    if model.num_timesteps >= config.n_timesteps and checkpoint.is_file():
-        raise InvalidArgument(f"{checkpoint} is at step {model.num_timesteps}: -n must be larger, got {config.n_timesteps}")
     return model, checkpoint
+
+
+def _may_end(folder: Path, config: RunConfig, checkpoint: Path) -> bool:
+    """Whether a run without steps left is this very run, interrupted between its last checkpoint and its end."""
+    own = checkpoint.is_dir() and folder.resolve() in checkpoint.resolve().parents and not is_finished(folder)
+    return own and stored_config(folder)["n_timesteps"] == config.n_timesteps
 
 
 class _Run:
@@ -197,6 +211,10 @@ class _Run:
                 remaining = config.n_timesteps - model.num_timesteps
                 if remaining > 0:
                     model.learn(remaining, CallbackList(callbacks), reset_num_timesteps=False)
+                else:  # it was interrupted just before its end
+                    for callback in (self.progress, self.checkpoints):
+                        callback.init_callback(model)
+                    self.progress.on_training_start({}, {})
                 if evaluation is not None:
                     evaluation.model = model
                     evaluation.num_timesteps = model.num_timesteps
@@ -236,6 +254,7 @@ class _Run:
                 config.seed,
                 config.n_timesteps,
                 self.on_evaluation,
+                self.interruption,
             )
             callbacks.append(evaluation)
         return evaluation, [*callbacks, self.progress, *self.callbacks, self.checkpoints]

@@ -66,6 +66,18 @@ def _dimension(name: str, entry: Any, place: str) -> Dimension:
     return Dimension(name, low, high, log)
 
 
+def is_fixed(name: str, overrides: Mapping[str, Any]) -> bool:
+    """Whether ``-params`` gives a value to the hyperparameter ``a.b``, or to all of ``a``."""
+    inside: Any = overrides
+    for part in name.split("."):
+        if not isinstance(inside, Mapping):
+            return True
+        if part not in inside:
+            return False
+        inside = inside[part]
+    return True
+
+
 def sample(dimensions: list[Dimension], trial: "optuna.Trial") -> dict[str, Any]:
     """A trial's hyperparameters."""
     return hyperparameters({dimension.name: dimension.suggest(trial) for dimension in dimensions})

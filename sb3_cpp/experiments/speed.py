@@ -13,7 +13,7 @@ import yaml
 from rich.console import Console
 from rich.progress import Progress
 
-from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whole_number
 from sb3_cpp.experiments.machine import machine
 from sb3_cpp.experiments.run_folder import open_run_folder
 from sb3_cpp.experiments.speed_limits import flops_per_step, matrix_product_speed
@@ -52,7 +52,7 @@ class SpeedSettings:
             if len(set(values)) < max(len(values), 1):
                 raise InvalidArgument(f"{name} must be different names, at least one, got {' '.join(values) or 'none'}")
         check_whole_number("rounds", self.rounds, 1)
-        check_whole_number("seed", self.seed, 0)
+        check_seed("seed", self.seed)
         for name, low in (("steps", 40), ("threads", 1)):
             if getattr(self, name) is not None:
                 check_whole_number(name, getattr(self, name), low)

@@ -1,5 +1,6 @@
 """An Optuna study many workers can share: its storage, its sampler, and how the number of trials is kept exact."""
 
+import json
 import os
 import socket
 import time
@@ -15,7 +16,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from sb3_cpp.checks import InvalidArgument
 
@@ -63,6 +64,7 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
     if url is None or "://" not in url:
         path = folder / "journal.log" if url is None else Path(url)
         path.parent.mkdir(parents=True, exist_ok=True)
+        _check_journal(path)
         return JournalStorage(JournalFileBackend(str(path)))
     if url.startswith("sqlite:///"):
         Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
@@ -82,11 +84,24 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
             if attempt == 9 or "already exists" not in str(error):
                 raise InvalidArgument(f"--storage cannot be opened: {' '.join(str(error.orig).split())}") from None
             time.sleep(0.3 * (attempt + 1))
-        except (ArgumentError, NoSuchModuleError, ImportError, ValueError) as error:
+        except (ArgumentError, NoSuchModuleError, ImportError, ValueError, DatabaseError) as error:
             raise InvalidArgument(
                 f"--storage must be a file or a database URL, got {url!r} ({str(error).splitlines()[0]})"
             ) from None
     raise AssertionError("unreachable")
+
+
+def _check_journal(path: Path) -> None:
+    """Optuna would write into a file of something else."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    try:
+        with path.open(encoding="utf-8") as file:
+            is_journal = "op_code" in json.loads(file.readline())
+    except (ValueError, TypeError):
+        is_journal = False
+    if not is_journal:
+        raise InvalidArgument(f"--storage must be a journal of Optuna, got {str(path)!r}")
 
 
 def open_study(

@@ -18,5 +18,5 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     console = Console()
-    console.width = max(console.width, _WIDTH)
+    console.width = max(console.width, _WIDTH, table.__rich_measure__(console, console.options.update(max_width=1000)).maximum)
     console.print(table)

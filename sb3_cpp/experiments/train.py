@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
-from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments.environments import check_environment
+from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.experiments.environments import check_environment, has_time_limit
 from sb3_cpp.experiments.runner import Outcome, RunFailed, train_run
-from sb3_cpp.experiments.suite import RunConfig, load_suite, parse_overrides, suite_of
+from sb3_cpp.experiments.suite import RUN_KEYS, RunConfig, load_suite, parse_overrides, suite_of
 
 
 def train(
@@ -37,8 +37,16 @@ def train(
     check_environment(env)
     given = {"n_timesteps": n_timesteps, "eval_freq": eval_freq, "eval_episodes": eval_episodes, "save_freq": save_freq}
     overrides = parse_overrides(list(params), given)
+    if n_threads is not None:
+        check_whole_number("--num-threads", n_threads, 1)
     config = (load_suite(suite) if suite is not None else suite_of(env)).run_config(algo, env, seed, overrides)
+    if start_from is not None:
+        _check_start(Path(start_from).resolve(), config.folder(root).resolve(), overrides)
     writers = _writers(config, tensorboard, track)
+    if config.evaluate_every and not has_time_limit(env, config.max_episode_steps):
+        print(
+            f"note: {env} has no time limit, so an evaluation may never end; -params max_episode_steps:N sets one", flush=True
+        )
     print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
     if start_from is not None:
         print(f"from {start_from}, with the hyperparameters it was saved with", flush=True)
@@ -50,6 +58,16 @@ def train(
         return 1
     print(_conclusion(outcome))
     return outcome.exit_code
+
+
+def _check_start(source: Path, folder: Path, overrides: dict[str, Any]) -> None:
+    """A run that is prolonged repeats its own settings; the model of another run brings its hyperparameters with it."""
+    changed = [key for key in overrides if key not in RUN_KEYS]
+    if changed and folder not in (source, *source.parents):
+        raise InvalidArgument(
+            f"-params must not have {', '.join(changed)} with -i {source}: a model goes on with the hyperparameters it was "
+            "saved with"
+        )
 
 
 def _conclusion(outcome: Outcome) -> str:

@@ -16,7 +16,7 @@ from sb3_cpp.experiments.environments import check_environment
 from sb3_cpp.experiments.grid import check_buildable
 from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.runner import RunFailed, StopRun, train_run
-from sb3_cpp.experiments.search_space import hyperparameters, sample, search_space
+from sb3_cpp.experiments.search_space import hyperparameters, is_fixed, sample, search_space
 from sb3_cpp.experiments.suite import Suite, load_suite, merge, parse_overrides, suite_of
 from sb3_cpp.metrics import oscillation
 
@@ -149,8 +149,10 @@ def tune(
     check_environment(env)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     chosen = load_suite(suite) if suite is not None else suite_of(env)
-    dimensions = search_space(chosen, algo)
     overrides = parse_overrides(list(params))
+    dimensions = [dimension for dimension in search_space(chosen, algo) if not is_fixed(dimension.name, overrides)]
+    if not dimensions:
+        raise InvalidArgument(f"-params must leave something to search, got all of it: {', '.join(params)}")
     for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
         if key in overrides:
             raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
@@ -212,8 +214,8 @@ def _conclude(study: optuna.Study, search: Search, top: int, top_seeds: int) -> 
         except InvalidArgument:
             print("another worker re-evaluates the best trials and writes the results")
             return 0
-        best = tuning_report.best_trials(study, top)
-        for trial in best:
+        best = tuning_report.best_trials(study, max(top, 1))
+        for trial in best[:top]:
             _reevaluate(study, search, trial, top_seeds)
         print(tuning_report.summary(study))
         for path in tuning_report.write(study, search.folder, search.env, search.algo, best):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sb3_cpp.experiments.cell_checks import describe_excluded
-from sb3_cpp.experiments.results import FILES, load_results, save_results
+from sb3_cpp.experiments.results import FILES, Choice, load_results, save_results
 from sb3_cpp.experiments.runner import train_run
 from tests.experiments.small_runs import small_config
 from tests.experiments.synthetic_runs import write_grid, write_run
@@ -118,8 +118,27 @@ def test_folders_and_csv_files_can_be_mixed_but_no_run_given_twice(tmp_path: Pat
     write_run(tmp_path / "b", "dqn")
     save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
     assert load_results(tmp_path / "tidy", tmp_path / "b").runs.algo.tolist() == ["cpp", "dqn"]
-    with pytest.raises(ValueError, match="a run was given twice: cpp on CartPole-v1, seed 0, of suite classic"):
+    where = r"in .*tidy and in .*/a/classic/cpp/CartPole-v1/seed_0"
+    with pytest.raises(ValueError, match=f"a run was given twice: cpp on CartPole-v1, seed 0, of suite classic, {where}"):
         load_results(tmp_path / "tidy", tmp_path / "a")
+
+
+def test_some_algorithms_and_tasks_can_be_chosen(tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs")
+    all_of_them = load_results(tmp_path / "runs")
+    chosen = load_results(tmp_path / "runs", choice=Choice(["cpp", "dqn"], ["Acrobot-v1"]))
+    for table in (chosen.runs, chosen.curves):
+        assert set(zip(table.algo, table.task, strict=True)) == {("cpp", "Acrobot-v1"), ("dqn", "Acrobot-v1")}
+    assert set(chosen.iterations.algo) == {"cpp"}
+    assert {(entry["algo"], entry["task"]) for entry in chosen.configs} == {("cpp", "Acrobot-v1"), ("dqn", "Acrobot-v1")}
+    assert len(chosen.used()) == 6 < len(all_of_them.used()) == 18
+    assert not (chosen.runs.state == "missing").any()
+    for choice, message in (
+        (Choice(["sac"]), "--algos must be among those of the runs, cpp, dqn, ppo, got 'sac'"),
+        (Choice(envs=["Pong"]), "--envs must be among those of the runs, Acrobot-v1, CartPole-v1, got 'Pong'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_results(tmp_path / "runs", choice=choice)
 
 
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.experiments import logs
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.existing_run import check_folder
 from sb3_cpp.experiments.lock import locked
@@ -180,6 +181,47 @@ def test_a_run_can_be_prolonged(tmp_path: Path) -> None:
     assert (first.folder / "model.zip").is_file()
 
 
+@pytest.mark.parametrize("name", ["model.zip", "best_model.zip"])
+def test_a_run_is_not_started_over_from_its_own_model(tmp_path: Path, name: str) -> None:
+    first = train_run(small_config(), tmp_path, show="nothing")
+    before = contents(first.folder)
+    with pytest.raises(InvalidArgument, match=r"-i must not name a model inside the run's own folder, got .*prolongs the run"):
+        train_run(small_config(n_timesteps=800), tmp_path, start_from=first.folder / name)
+    assert contents(first.folder) == before
+
+
+@pytest.mark.parametrize("length", [300, 600])
+def test_a_run_cannot_be_prolonged_to_less_than_it_has(tmp_path: Path, length: int) -> None:
+    first = train_run(small_config(), tmp_path, show="nothing")
+    before = contents(first.folder)
+    with pytest.raises(InvalidArgument, match=f"-n is the length of the whole run and must be larger, got {length}"):
+        train_run(small_config(n_timesteps=length), tmp_path, start_from=first.folder)
+    assert contents(first.folder) == before
+
+
+@pytest.mark.parametrize("algo", ["cpp", "ppo"])
+def test_a_run_that_died_after_its_last_checkpoint_still_ends(tmp_path: Path, algo: str) -> None:
+    first = train_run(small_config(algo), tmp_path, show="nothing")
+    rows_before = rows(first.folder / "monitor.csv")
+    (first.folder / "model.zip").unlink()
+    second = train_run(small_config(algo), tmp_path, show="nothing")
+    assert (second.state, second.timesteps, second.final_returns) == ("finished", first.timesteps, first.final_returns)
+    assert (first.folder / "model.zip").is_file()
+    assert rows(first.folder / "monitor.csv") == rows_before
+
+
+@pytest.mark.parametrize(("patience", "evaluated"), [(-1.0, False), (60.0, True)])
+def test_a_signal_does_not_wait_for_ever_for_an_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float, evaluated: bool
+) -> None:
+    monkeypatch.setattr(logs, "PATIENCE", patience)
+    outcome = train_run(small_config(eval_freq=400), tmp_path, show="nothing", callbacks=[At(399, terminate)])
+    assert (outcome.state, outcome.exit_code) == ("interrupted", 143)
+    assert (outcome.folder / "evaluations.npz").is_file() is evaluated
+    assert (outcome.timesteps >= 400) is evaluated
+    assert train_run(small_config(eval_freq=400), tmp_path, show="nothing").state == "finished"
+
+
 def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:
     first = train_run(small_config(), tmp_path, show="nothing")
     config = small_config(seed=1, n_timesteps=700)
@@ -187,7 +229,7 @@ def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:
     assert second.timesteps >= 700
     record = yaml.safe_load((second.folder / "config.yml").read_text())["config"]
     assert record["start_from"] == str(first.folder / "model.zip")
-    with pytest.raises(InvalidArgument, match="-n must be larger"):
+    with pytest.raises(InvalidArgument, match="-n is the length of the whole run and must be larger"):
         train_run(small_config(seed=2, n_timesteps=300), tmp_path, start_from=first.folder / "model.zip")
     with pytest.raises(InvalidArgument, match="no checkpoint at"):
         train_run(small_config(seed=3), tmp_path, start_from=tmp_path / "nowhere")

@@ -19,7 +19,7 @@ from optuna.trial import TrialState  # noqa: E402
 from sb3_cpp.checks import InvalidArgument  # noqa: E402
 from sb3_cpp.experiments import tuning  # noqa: E402
 from sb3_cpp.experiments.runner import Outcome  # noqa: E402
-from sb3_cpp.experiments.search_space import hyperparameters, sample, search_space  # noqa: E402
+from sb3_cpp.experiments.search_space import hyperparameters, is_fixed, sample, search_space  # noqa: E402
 from sb3_cpp.experiments.study import open_storage, open_study, run_trials  # noqa: E402
 from sb3_cpp.experiments.suite import Suite, load_suite  # noqa: E402
 from sb3_cpp.experiments.tuning import score, tune  # noqa: E402
@@ -63,6 +63,12 @@ def test_a_bad_search_space_is_named(entry: dict[str, Any], message: str) -> Non
         search_space(Suite("mine", {}, {}, {}, {"cpp": {"temprature": {"choices": [1]}}}), "cpp")
     with pytest.raises(InvalidArgument, match="no search space for 'mdqn'"):
         search_space(suite, "mdqn")
+
+
+def test_what_the_command_line_fixes_is_not_searched() -> None:
+    overrides = {"alpha": 0.5, "policy_kwargs": {"net_arch": [8]}, "replay_buffer_kwargs": None}
+    names = ("alpha", "temperature", "policy_kwargs.net_arch", "policy_kwargs.activation_fn", "replay_buffer_kwargs.n_steps")
+    assert [is_fixed(name, overrides) for name in names] == [True, False, True, False, True]
 
 
 def test_samples_keep_their_kind_and_reach_inside() -> None:

@@ -28,6 +28,12 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*TRAIN, "--suite", "text.yml"), "1.0e-3"),
     ((*TRAIN, "--suite", "key.yml"), "did you mean 'learning_rate'"),
     ((*TRAIN, "--nonsense"), "unrecognized arguments"),
+    ((*TRAIN, "--num-threads", "-1"), "--num-threads must be a whole number of at least 1, got -1"),
+    ((*TRAIN, "--num-threads", "0"), "--num-threads must be a whole number of at least 1, got 0"),
+    ((*TRAIN, "-i", "elsewhere/model.zip", "-params", "gamma:0.5"), "-params must not have gamma with -i"),
+    (("enjoy", "--play-seed", "-1"), "--play-seed must be a whole number of at least 0, got -1"),
+    (("theory", "--seed", "99999999999"), "seed must be below 2**32, got 99999999999"),
+    (("speed", "--tasks", "cartpole", "--seed", "99999999999"), "seed must be below 2**32, got 99999999999"),
     (("enjoy", "--algo", "cpp"), "no trained run at"),
     (("enjoy", "--video", "film.avi"), "must end in .mp4 or .gif"),
     (("enjoy", "--episodes", "0"), "--episodes must be"),
@@ -44,6 +50,8 @@ TUNE: list[tuple[tuple[str, ...], str]] = [
     (("tune", "--trials", "0"), "--trials must be"),
     (("tune", "--storage", "nosuch://x"), "--storage must be a file or a database URL"),
     (("tune", "-params", "alhpa:0.5"), "did you mean 'alpha'"),
+    (("tune", "--storage", "bad.yml"), "--storage must be a journal of Optuna, got 'bad.yml'"),
+    (("tune", "--storage", "sqlite:///bad.yml"), "--storage must be a file or a database URL, got 'sqlite:///bad.yml'"),
 ]
 
 

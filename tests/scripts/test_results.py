@@ -52,6 +52,42 @@ def test_each_suite_has_its_folder_and_nothing_is_overwritten(call: Call, tmp_pa
     assert call(*arguments, "--force")[0] == 0
 
 
+def test_runs_without_a_finished_training_episode_are_compared_all_the_same(call: Call, tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs", algos=("cpp", "dqn"), seeds=2)
+    for algo in ("ppo", "a2c"):
+        for env in ("CartPole-v1", "Acrobot-v1"):
+            for seed in (0, 1):
+                episodes = () if env == "CartPole-v1" else (1.0,) * 40
+                write_run(tmp_path / "runs", algo, env, seed, episodes=episodes, evaluations=(1.0,) * 9 + (2.0,))
+    for reference in ("cpp", "ppo"):
+        code, out, _ = call("results", "runs", "--reference", reference)
+        assert code == 0
+        assert f"{reference} against a2c: " in out
+        assert call("report", "runs", "--reference", reference, "-o", f"{reference}.html")[0] == 0
+        arguments = ("--formats", "png", "--figures", "oscillation_l2", "improvement", "pareto")
+        assert call("plot", "runs", "--reference", reference, "-o", reference, *arguments)[0] == 0
+
+
+def test_numbers_are_never_cut_off(call: Call, tmp_path: Path) -> None:
+    name = "cpp_with_a_name_that_is_longer_than_most_names_of_algorithms_are"
+    for seed in range(3):
+        write_run(tmp_path / "runs", name, seed=seed, evaluations=(1e5 + seed, 2e5, 1e5, 3e5 + seed))
+        write_run(tmp_path / "runs", seed=seed, evaluations=(1e5 + seed, 2e5, 1e5, 3e5 + seed))
+    _, out, _ = call("results", "runs")
+    assert "…" not in out
+    assert name in out
+
+
+def test_only_the_chosen_are_compared(call: Call, tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs")
+    write_run(tmp_path / "runs", "mdqn", "LunarLander-v3")
+    code, out, err = call("results", "runs", "--algos", "cpp", "ppo", "--envs", "CartPole-v1", "-o", "tidy")
+    assert code == 0
+    assert "cpp against ppo" in out
+    assert not err
+    assert "dqn" not in (tmp_path / "tidy" / "runs.csv").read_text()
+
+
 MISTAKES = [
     (("results",), "required: runs"),
     (("results", "nowhere"), "runs must be a folder of runs or of their CSV files, got 'nowhere'"),
@@ -59,6 +95,8 @@ MISTAKES = [
     (("results", "runs", "--reference", "sac"), "the reference must be one of the compared algorithms cpp"),
     (("results", "runs", "runs"), "a run was given twice"),
     (("results", "runs", "-o", "file"), "file"),
+    (("results", "runs", "--algos", "sac"), "--algos must be among those of the runs, cpp, got 'sac'"),
+    (("report", "runs", "--envs", "Pong"), "--envs must be among those of the runs, CartPole-v1, got 'Pong'"),
     (("plot", "nowhere"), "runs must be a folder"),
     (("plot", "runs", "--formats", "gif"), "--formats must be one of 'png', 'pdf', 'svg', got 'gif'"),
     (("plot", "runs", "--figures", "fig3"), "--figures must be one of"),

@@ -10,7 +10,7 @@ from sb3_cpp.experiments.plotting.canvas import FORMATS, save_figure
 from sb3_cpp.experiments.plotting.pictures import NAMES, pictures
 from sb3_cpp.experiments.plotting.table1 import table1_files
 from sb3_cpp.experiments.result_display import report_gaps
-from sb3_cpp.experiments.results import Results, load_results
+from sb3_cpp.experiments.results import Choice, Results, load_results
 
 TABLE1 = "table1"
 
@@ -22,6 +22,7 @@ def plot(
     figures: Sequence[str] = (),
     reference: str | None = None,
     force: bool = False,
+    choice: Choice | None = None,
 ) -> int:
     """Draw the chosen figures (all of them without a choice) of every suite; returns the exit code of the script."""
     for kind in formats:
@@ -29,7 +30,7 @@ def plot(
     for name in figures:
         check_choice("--figures", name, (*NAMES, TABLE1))
     chosen = tuple(figures) or (*NAMES, TABLE1)
-    results, out = load_results(*paths), Path(out)
+    results, out = load_results(*paths, choice=choice), Path(out)
     parts = {name: results.suite(name) for name in results.suites()}
     parts = {name: part for name, part in parts.items() if len(part.used())}
     if not parts:

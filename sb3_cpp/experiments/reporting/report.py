@@ -23,7 +23,7 @@ from sb3_cpp.experiments.reporting.tables import (
 )
 from sb3_cpp.experiments.reporting.words import WORDS
 from sb3_cpp.experiments.result_display import report_gaps
-from sb3_cpp.experiments.results import Results, load_results
+from sb3_cpp.experiments.results import Choice, Results, load_results
 
 
 def report(
@@ -32,6 +32,7 @@ def report(
     title: str = "Results",
     reference: str | None = None,
     force: bool = False,
+    choice: Choice | None = None,
 ) -> int:
     """Write the page; returns the exit code of the script."""
     out = Path(out)
@@ -39,7 +40,7 @@ def report(
         raise InvalidArgument(f"the report must be a file ending in .html, got {str(out)!r}")
     if out.exists() and not force:
         raise InvalidArgument(f"{out} already exists; choose another name, or use --force")
-    results = load_results(*paths)
+    results = load_results(*paths, choice=choice)
     text = report_page(results, title, reference, shlex.join([Path(sys.executable).name, *sys.argv]))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")

@@ -21,6 +21,7 @@ _SUITE = {
     "normalised_training_oscillation_l2": "‖OJ‖₂ in training",
     "normalised_auc": "area under curve",
 }
+_UNKNOWN: dict[Hashable, Any] = dict.fromkeys(("iqm", "low", "high"), np.nan)
 _TASK = {
     "final_return": "final return",
     "oscillation_l2": "‖OJ‖₂",
@@ -45,7 +46,7 @@ def overall_table(results: Results, reference: str) -> str:
     for algo, group in found.groupby("algo", sort=False):
         by = {row["measure"]: row for row in group.to_dict("records")}
         gain, fall = by["normalised_return"], by["normalised_oscillation_l2"]
-        cells = [_number(gain["runs"], 0), *(_estimate(by[measure], "iqm", "low", "high") for measure in _SUITE)]
+        cells = [_number(gain["runs"], 0), *(_estimate(by.get(measure, _UNKNOWN), "iqm", "low", "high") for measure in _SUITE)]
         cells += [_estimate(row, "better", "better_low", "better_high", 2) for row in (gain, fall)]
         rows.append([_algorithm(str(algo)), *cells, *(_p_value(row["p_holm"]) for row in (gain, fall))])
     tasks = int(found.tasks.iloc[0])
