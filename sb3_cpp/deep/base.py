@@ -2,7 +2,6 @@
 
 import inspect
 from collections import defaultdict
-from collections.abc import Callable
 from functools import reduce
 from itertools import chain
 from pathlib import Path
@@ -14,20 +13,18 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.save_util import load_from_zip_file
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, ReplayBufferSamples, TensorDict
+from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep import health
-from sb3_cpp.deep.averaging import WeightAverage
 from sb3_cpp.deep.batch import Batch
+from sb3_cpp.deep.deployed import DeployedDQN
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, must_be_called, run_preprocessed, speed_up
-from sb3_cpp.deep.quick_adam import QuickAdam, lay_out_like_parameters
-from sb3_cpp.deep.resumable import Resumable
+from sb3_cpp.deep.quick_adam import QuickAdam
 from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
 
@@ -35,7 +32,7 @@ MEASURE_EVERY = 100  # updates at least between two measurements of health, whic
 VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
 
-class RegularizedDQN(Resumable):
+class RegularizedDQN(DeployedDQN):
     """
     The training loop of all algorithms here. With its own hooks it is SB3's DQN, bit for bit.
 
@@ -85,15 +82,13 @@ class RegularizedDQN(Resumable):
     ) -> None:
         # Our own state is set before super().__init__(), which builds the model and may need it; load() writes it afterwards
         self.loss = check_choice("loss", loss, VALUE_LOSSES)
-        self.behaviour = check_choice("behaviour", behaviour, ("epsilon_greedy", "boltzmann"))
-        self.averaging = check_whole_number("averaging", averaging, 0)
         self.fast = type(self) is not RegularizedDQN if fast is None else bool(fast)
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
         self.bad_batch_path: Path | None = None  # where a batch with a non-finite loss is saved
         self._measure, self._measured = True, 0
         try:
-            super().__init__(policy, env, *dqn_args, **dqn_kwargs)
+            super().__init__(policy, env, *dqn_args, behaviour=behaviour, averaging=averaging, **dqn_kwargs)
         except InvalidArgument:
             raise
         except AssertionError as error:  # SB3's own checks, which say what is wrong
@@ -126,9 +121,7 @@ class RegularizedDQN(Resumable):
                 self._preprocessor = Preprocessor(self.q_net)
                 own = type(self).predict is RegularizedDQN.predict and not self._has_modes
                 self._acts_plainly = own and acts_plainly(self.policy, self._acting_network())
-        self._average: WeightAverage | None = None
-        if self.averaging:
-            self._average = WeightAverage(self._acting_network(), self.averaging)
+        self._start_average()
 
     def _check_n_steps(self) -> None:
         """Of the buffer itself, which may have n steps by its own default."""
@@ -168,30 +161,6 @@ class RegularizedDQN(Resumable):
     def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         """The learning networks, each with its target copy."""
         return [(self.q_net, self.q_net_target)]
-
-    def _acting_network(self) -> nn.Module:
-        """The network whose largest value is the action."""
-        return self.q_net
-
-    @property
-    def average_net(self) -> nn.Module | None:
-        """The running average of the acting network; None without ``averaging``."""
-        return None if self._average is None else self._average.network
-
-    def _deployed_network(self) -> nn.Module:
-        """The network whose largest value is the action of ``predict(deterministic=True)``."""
-        return self.average_net or self._acting_network()
-
-    def _log_behaviour(self, obs: PyTorchObs, deployed: bool = False) -> th.Tensor:
-        """Log-probabilities, shape (batch, actions), of the policy that ``behaviour="boltzmann"`` samples, or of the same
-        policy of the deployed network."""
-        network = self._deployed_network() if deployed else self._acting_network()
-        return log_boltzmann(network(obs), self.behaviour_temperature)
-
-    @property
-    def behaviour_temperature(self) -> float:
-        """Temperature of the Boltzmann policy over the values of ``_log_behaviour``."""
-        return 1.0
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Log-probabilities at s of the learning policy and of the previous one, for the health figures."""
@@ -302,37 +271,12 @@ class RegularizedDQN(Resumable):
             for name, norm in health.gradient_norms(losses, parameters).items():
                 self.logger.record(f"train/{name}_grad_norm", norm)
 
-    def set_parameters(
-        self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
-    ) -> None:
-        """As SB3's; what was saved with another setting of ``averaging`` or ``fast`` fits too."""
-        parts: Any = load_path_or_dict
-        if not isinstance(parts, dict):
-            parts = load_from_zip_file(parts, device=device, load_data=False)[1]
-        average = self.average_net
-        given = {name: part for name, part in parts.items() if name != "average_net" or average is not None}
-        starts_anew = average is not None and "average_net" not in given
-        if average is not None and starts_anew:
-            given["average_net"] = average.state_dict()
-        kernels = [group.get("fused") for group in self.policy.optimizer.param_groups]
-        super().set_parameters(given, exact_match, device)
-        for group, fused in zip(self.policy.optimizer.param_groups, kernels):
-            group["fused"] = fused
-        lay_out_like_parameters(self.policy.optimizer)
-        if average is not None and starts_anew:
-            average.load_state_dict(self._acting_network().state_dict())
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        modules, variables = super()._get_torch_save_params()
-        return [*modules, *(["average_net"] if self.averaging else [])], variables
-
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(),
             "_preprocessor",
             "_quick_adam",
             "_online_parameters",
-            "_average",
             "bad_batch_path",
         ]
 
@@ -353,30 +297,3 @@ class RegularizedDQN(Resumable):
                 observations = self._preprocessor.alone(th.as_tensor(self._last_obs, device=self.device))
                 actions = run_preprocessed(self._acting_network(), observations).argmax(dim=1).cpu().numpy()
         return actions, actions
-
-    # --- SB3's interface --------------------------------------------------------------------------------------------------
-
-    def predict(
-        self,
-        observation: np.ndarray | dict[str, np.ndarray],
-        state: tuple[np.ndarray, ...] | None = None,
-        episode_start: np.ndarray | None = None,
-        deterministic: bool = False,
-    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
-        """As DQN's ``predict``; with ``averaging``, deterministic actions are those of the averaged network, and with
-        ``behaviour="boltzmann"``, non-deterministic ones are sampled from the policy."""
-        if deterministic and self._average is not None:
-            return self._answer(observation, lambda obs: self._deployed_network()(obs).argmax(dim=1)), state
-        if deterministic or self.behaviour == "epsilon_greedy":
-            return super().predict(observation, state, episode_start, deterministic)
-        return self._answer(observation, lambda obs: th.multinomial(self._log_behaviour(obs).exp(), 1).flatten()), state
-
-    def _answer(
-        self, observation: np.ndarray | dict[str, np.ndarray], choose: Callable[[PyTorchObs], th.Tensor]
-    ) -> np.ndarray:
-        """The actions that ``choose`` gives for a batch of observations, or for a single one."""
-        self.policy.set_training_mode(False)
-        obs, is_vectorized = self.policy.obs_to_tensor(observation)
-        with th.no_grad():
-            actions = choose(obs).cpu().numpy()
-        return actions if is_vectorized else actions.squeeze(axis=0)
