@@ -84,7 +84,7 @@ class IterationCallback(BaseCallback):
     def _check_rows(self) -> None:
         """No row may be of an iteration that is still to be written; a run that was interrupted writes those again."""
         header, *rows = self.path.read_text().splitlines(keepends=True)
-        kept = [row for row in rows if row.endswith("\n") and int(row.partition(",")[0]) <= self._state["written"]]
+        kept = [row for row in rows if _is_row(row, self._state["written"])]
         if len(kept) == len(rows):
             return
         if not self.model.goes_on:
@@ -135,3 +135,9 @@ class IterationCallback(BaseCallback):
     def _write(self, row: Any) -> None:
         with self.path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
+
+
+def _is_row(line: str, newest: int) -> bool:
+    """Whether a line was written whole, about an iteration up to ``newest``."""
+    number = line.partition(",")[0]
+    return line.endswith("\n") and number.isdigit() and int(number) <= newest

@@ -78,6 +78,13 @@ def test_a_fresh_run_does_not_overwrite_another(tmp_path):
     assert (tmp_path / "iterations.csv").read_text() == before
 
 
+def test_a_file_of_something_else_is_refused(tmp_path):
+    (tmp_path / "iterations.csv").write_text("name,value\nmine,1\n")
+    with pytest.raises(ValueError, match="path must not hold the iterations of another run"):
+        make().learn(110, callback=IterationCallback(tmp_path))
+    assert (tmp_path / "iterations.csv").read_text() == "name,value\nmine,1\n"
+
+
 def test_a_loaded_model_does_not_write_into_the_file_of_a_longer_run(tmp_path):
     model = make().learn(210)
     model.save(tmp_path / "model")
