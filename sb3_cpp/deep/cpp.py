@@ -1,5 +1,6 @@
 """Deep cautious policy programming (CPP)."""
 
+import math
 from typing import Any
 
 import torch as th
@@ -12,6 +13,7 @@ from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import MEASURED, RULES, Caution
 from sb3_cpp.deep.cautious import CautiousDQN
 from sb3_cpp.deep.cvi import preference_target
+from sb3_cpp.deep.mdqn import munchausen_target
 from sb3_cpp.regularization import (
     greedy_advantage,
     log_boltzmann,
@@ -49,7 +51,9 @@ class DeepCPP(CautiousDQN):
     :param error_bound: bound of the error of one backup, >= 0; adds B_K to C_K
     :param projection_coef: weight of the projection, >= 0, a pure number of order 1 to 100: smoother against faster
     :param form: "explicit" learns Q with the regularisation in the target; "implicit" learns the preferences
-        ``Psi = Q + sigma log pi-`` with CVI's target, where ``pi = softmax(Psi / temperature)`` is exact
+        ``Psi = Q + sigma log pi-`` with CVI's target, where ``pi = softmax(Psi / temperature)`` is exact; "munchausen" learns
+        them with Munchausen DQN's target, in which ``temperature log pi-`` has a lower bound: with zeta = 1 it is that algorithm
+    :param munchausen_clip: that bound, <= 0, of the form "munchausen"
     :param loss: of the Q-values: "mse" (paper) or "huber"
     :param averaging: gradient steps over which the weights are averaged of the network that ``predict(deterministic=True)``
         asks, so that the policy that is deployed moves slowly too; 0 (paper) asks the newest. Learning does not depend on it
@@ -73,6 +77,7 @@ class DeepCPP(CautiousDQN):
         error_bound: float = 0.0,
         projection_coef: float = 50.0,
         form: str = "explicit",
+        munchausen_clip: float = -1.0,
         loss: str = "mse",
         averaging: int = 2000,
         **kwargs: Any,
@@ -81,7 +86,8 @@ class DeepCPP(CautiousDQN):
         self.temperature = check_number("temperature", temperature, 0.0, low_open=True)
         self.error_bound = check_number("error_bound", error_bound, 0.0)
         self.projection_coef = check_number("projection_coef", projection_coef, 0.0)
-        self.form = check_choice("form", form, ("explicit", "implicit"))
+        self.form = check_choice("form", form, ("explicit", "implicit", "munchausen"))
+        self.munchausen_clip = check_number("munchausen_clip", munchausen_clip, -float("inf"), 0.0)
         self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
         super().__init__(policy, env, *dqn_args, loss=loss, averaging=averaging, **kwargs)
 
@@ -99,7 +105,7 @@ class DeepCPP(CautiousDQN):
 
     def _log_policy(self, values: th.Tensor, log_previous: th.Tensor) -> th.Tensor:
         """The policy of the online network, which is also the regularised greedy step G Q."""
-        if self.form == "implicit":
+        if self.form != "explicit":
             return log_boltzmann(values, self.temperature)
         return log_greedy(values, log_previous, self.alpha, self.temperature)
 
@@ -109,6 +115,8 @@ class DeepCPP(CautiousDQN):
     def _target(self, batch: Batch) -> th.Tensor:
         if self.form == "implicit":
             return preference_target(batch, self.alpha, self.temperature)
+        if self.form == "munchausen":
+            return munchausen_target(batch, self.alpha, self.temperature, self.munchausen_clip)
         log_previous = self._log_previous(batch.next_target_q)
         log_policy = self._log_policy(batch.next_q, log_previous)
         value = regularized_value(log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature)
@@ -132,8 +140,9 @@ class DeepCPP(CautiousDQN):
     def _update_statistics(self, batch: Batch) -> None:
         log_previous = self._log_previous_now(batch)
         q = batch.q.detach()
-        if self.form == "implicit":  # Psi = Q + sigma log pi-
-            q = q - self.alpha * self.temperature * log_previous
+        if self.form != "explicit":  # Psi = Q + sigma log pi-
+            lowest = self.munchausen_clip if self.form == "munchausen" else -math.inf
+            q = q - self.alpha * (self.temperature * log_previous).clamp_min(lowest)
         if self.caution.rule != MEASURED:
             self.caution.observe(greedy_advantage(q, log_previous))
             return

@@ -13,6 +13,12 @@ from sb3_cpp.deep.batch import Batch
 from sb3_cpp.regularization import munchausen_bonus, soft_value
 
 
+def munchausen_target(batch: Batch, alpha: float, temperature: float, clip: float) -> th.Tensor:
+    """``y = r + alpha clip(T log pi-(a|s), l0, 0) + gamma (1-d) T logsumexp(Q-(s') / T)``."""
+    bonus = munchausen_bonus(batch.target_q, batch.actions, alpha, temperature, clip)
+    return batch.bootstrap(soft_value(batch.next_target_q, temperature)) + bonus
+
+
 class MDQN(RegularizedDQN):
     """
     Munchausen DQN: soft DQN that adds its own clipped log-policy to the reward
@@ -57,5 +63,4 @@ class MDQN(RegularizedDQN):
         return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
-        bonus = munchausen_bonus(batch.target_q, batch.actions, self.alpha, self.temperature, self.munchausen_clip)
-        return batch.bootstrap(soft_value(batch.next_target_q, self.temperature)) + bonus
+        return munchausen_target(batch, self.alpha, self.temperature, self.munchausen_clip)

@@ -55,6 +55,24 @@ def test_cpp_implicit_target_is_cvi(mdp, one_hot_env):
     assert implicit == pytest.approx(deep_target(CVI, mdp, one_hot_env, **kwargs), abs=0, rel=0)
 
 
+@pytest.mark.parametrize("clip", [-1.0, -0.05, -np.inf])
+def test_cpp_munchausen_target_is_mdqn(mdp, one_hot_env, clip):
+    kwargs = {"alpha": 0.8, "temperature": 0.3, "munchausen_clip": clip}
+    ours = deep_target(DeepCPP, mdp, one_hot_env, form="munchausen", **kwargs)
+    assert ours == pytest.approx(deep_target(MDQN, mdp, one_hot_env, **kwargs), abs=0, rel=0)
+
+
+def test_the_advantage_of_the_munchausen_form_is_of_the_clipped_preferences(mdp, one_hot_env):
+    alpha, T, clip = 0.8, 0.3, -0.1
+    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form="munchausen", munchausen_clip=clip)
+    with th.no_grad():
+        model._update_statistics(batch)
+    old = softmax(mdp.target / T, axis=1)
+    assert (T * np.log(old) < clip).any()
+    q = mdp.online - alpha * np.maximum(T * np.log(old), clip)
+    assert model.caution.tracker.mean.item() == pytest.approx((q.max(1) - (old * q).sum(1)).mean(), abs=1e-6)
+
+
 def test_momentum_target(mdp, one_hot_env):
     greedy = mdp.acting_target.argmax(1)
     expected = mdp.backup(mdp.target[np.arange(3), greedy])
@@ -122,7 +140,7 @@ def make(cls, mdp, env, **kwargs):
     return model, mdp.load_into(model)
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit"])
+@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
 def test_projection_at_zeta_one_is_exactly_nothing(mdp, one_hot_env, form):
     model, batch = make(DeepCPP, mdp, one_hot_env, zeta=1.0, form=form, alpha=0.3, temperature=0.3)
     projection = model._losses(batch, th.zeros(6, 1))["projection"]
@@ -165,7 +183,7 @@ def test_momentum_weight_falls_with_the_iterations_to_its_floor(one_hot_env, mdp
     assert weights == pytest.approx([1.0, 0.5, 0.25, 0.2])
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit"])
+@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
 def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_env, form):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
@@ -179,7 +197,7 @@ def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_e
     assert model.caution.tracker.maximum.item() == pytest.approx(advantage.max(), abs=1e-6)
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit"])
+@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
 def test_measured_zeta_is_the_advantage_over_distance_times_range(mdp, one_hot_env, form):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
