@@ -52,7 +52,7 @@ class DeepCPP(CautiousDQN):
     :param projection_coef: weight of the projection, >= 0, a pure number of order 1 to 100: smoother against faster
     :param form: "explicit" learns Q with the regularisation in the target; "implicit" learns the preferences
         ``Psi = Q + sigma log pi-`` with CVI's target, where ``pi = softmax(Psi / temperature)`` is exact; "munchausen" learns
-        them with Munchausen DQN's target, in which ``temperature log pi-`` has a lower bound: with zeta = 1 it is that algorithm
+        them with Munchausen DQN's target, where ``temperature log pi-`` has a lower bound: with zeta = 1 it is that algorithm
     :param munchausen_clip: that bound, <= 0, of the form "munchausen"
     :param loss: of the Q-values: "mse" (paper) or "huber"
     :param averaging: gradient steps over which the weights are averaged of the network that ``predict(deterministic=True)``

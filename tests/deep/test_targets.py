@@ -183,7 +183,7 @@ def test_momentum_weight_falls_with_the_iterations_to_its_floor(one_hot_env, mdp
     assert weights == pytest.approx([1.0, 0.5, 0.25, 0.2])
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
+@pytest.mark.parametrize("form", ["explicit", "implicit"])
 def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_env, form):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
@@ -197,7 +197,7 @@ def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_e
     assert model.caution.tracker.maximum.item() == pytest.approx(advantage.max(), abs=1e-6)
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
+@pytest.mark.parametrize("form", ["explicit", "implicit"])
 def test_measured_zeta_is_the_advantage_over_distance_times_range(mdp, one_hot_env, form):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
