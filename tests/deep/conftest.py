@@ -23,8 +23,8 @@ class Case(NamedTuple):
 
 CASES = {
     "cpp": Case(DeepCPP, {}),
+    "cpp_explicit": Case(DeepCPP, {"form": "explicit"}),
     "cpp_implicit": Case(DeepCPP, {"form": "implicit", "alpha": 0.9, "temperature": 0.03}),
-    "cpp_munchausen": Case(DeepCPP, {"form": "munchausen"}),
     "cvi": Case(CVI, {}),
     "mdqn": Case(MDQN, {}),
     "modqn": Case(MoDQN, {}),

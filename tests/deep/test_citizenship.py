@@ -164,7 +164,7 @@ def test_boltzmann_policy_of_explicit_cpp_is_its_own_greedy_step():
     from sb3_cpp import DeepCPP
     from sb3_cpp.regularization import log_greedy
 
-    model = DeepCPP("MlpPolicy", "CartPole-v1", alpha=0.4, temperature=0.5, buffer_size=10, device="cpu")
+    model = DeepCPP("MlpPolicy", "CartPole-v1", alpha=0.4, temperature=0.5, form="explicit", buffer_size=10, device="cpu")
     obs = th.randn(10, 4)
     with th.no_grad():
         log_policy = model._log_behaviour(obs)
@@ -194,7 +194,7 @@ def test_logger_keys_and_folder(algorithm, tmp_path):
     } <= set(header)
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit"])
+@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
 def test_cpp_logs_both_gradient_norms(form, tmp_path):
     from sb3_cpp import DeepCPP
 

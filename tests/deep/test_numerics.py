@@ -32,7 +32,7 @@ def random_values(generator: th.Generator) -> th.Tensor:
 
 VARIANTS = [
     *[(DeepCPP, {"temperature": t, "zeta": z, "form": f})
-      for t in PAPER_TEMPERATURES for z in (0.0, 0.01, 1.0) for f in ("explicit", "implicit")],
+      for t in PAPER_TEMPERATURES for z in (0.0, 0.01, 1.0) for f in ("explicit", "implicit", "munchausen")],
     *[(CVI, {"temperature": t}) for t in PAPER_TEMPERATURES],
     *[(MDQN, {"temperature": t, "munchausen_clip": c}) for t in PAPER_TEMPERATURES for c in (-1.0, -float("inf"))],
     (MoDQN, {}),

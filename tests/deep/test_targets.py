@@ -45,7 +45,7 @@ def test_cpp_explicit_target(mdp, one_hot_env):
     log_old = log_softmax(mdp.target / tau, axis=1)
     log_new = log_softmax(alpha * log_old + mdp.online / T, axis=1)
     value = (np.exp(log_new) * (mdp.target - tau * log_new - sigma * (log_new - log_old))).sum(1)
-    target = deep_target(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T)
+    target = deep_target(DeepCPP, mdp, one_hot_env, form="explicit", alpha=alpha, temperature=T)
     assert target == pytest.approx(mdp.backup(value), **TOLERANCE)
 
 
@@ -112,11 +112,21 @@ def test_without_kl_every_target_is_soft_dqn(mdp, one_hot_env, cls, kwargs):
 def test_without_kl_explicit_cpp_is_soft_dqn_once_the_networks_agree(mdp, one_hot_env):
     mdp.online = mdp.target
     soft = mdp.backup(0.3 * logsumexp(mdp.target / 0.3, axis=1))
-    assert deep_target(DeepCPP, mdp, one_hot_env, alpha=0.0, temperature=0.3) == pytest.approx(soft, **TOLERANCE)
+    assert deep_target(DeepCPP, mdp, one_hot_env, form="explicit", alpha=0.0, temperature=0.3) == pytest.approx(
+        soft, **TOLERANCE
+    )
 
 
 @pytest.mark.parametrize(
-    ("cls", "kwargs"), [(MDQN, {}), (CVI, {}), (CVI, {"backup": "logsumexp"}), (DeepCPP, {"form": "implicit"}), (DeepCPP, {})]
+    ("cls", "kwargs"),
+    [
+        (MDQN, {}),
+        (CVI, {}),
+        (CVI, {"backup": "logsumexp"}),
+        (DeepCPP, {"form": "implicit"}),
+        (DeepCPP, {"form": "explicit"}),
+        (DeepCPP, {}),
+    ],
 )
 def test_zero_temperature_without_kl_gives_dqn_target(mdp, one_hot_env, cls, kwargs):
     mdp.online = mdp.target  # explicit CPP takes its policy from the online network, as double DQN does
@@ -127,7 +137,7 @@ def test_zero_temperature_without_kl_gives_dqn_target(mdp, one_hot_env, cls, kwa
 def test_zero_temperature_explicit_cpp_is_double_dqn(mdp, one_hot_env):
     greedy = mdp.online.argmax(1)
     assert (greedy != mdp.target.argmax(1)).any(), "the test must tell the networks apart"
-    target = deep_target(DeepCPP, mdp, one_hot_env, alpha=0.0, temperature=1e-4)
+    target = deep_target(DeepCPP, mdp, one_hot_env, form="explicit", alpha=0.0, temperature=1e-4)
     # on the online network's greedy action the entropy term vanishes too
     assert target == pytest.approx(mdp.backup(mdp.target[np.arange(3), greedy]), abs=1e-3, rel=0)
 
@@ -153,7 +163,9 @@ def test_projection_at_zeta_one_is_exactly_nothing(mdp, one_hot_env, form):
 def test_projection_loss_is_the_weighted_kl_to_the_mixture(mdp, one_hot_env, zeta):
     tau, sigma, coef = 0.2, 0.1, 7.0
     alpha, T = sigma / (tau + sigma), tau + sigma
-    model, batch = make(DeepCPP, mdp, one_hot_env, zeta=zeta, alpha=alpha, temperature=T, projection_coef=coef)
+    model, batch = make(
+        DeepCPP, mdp, one_hot_env, form="explicit", zeta=zeta, alpha=alpha, temperature=T, projection_coef=coef
+    )
     old = softmax(mdp.target / tau, axis=1)
     new = softmax(alpha * np.log(old) + mdp.online / T, axis=1)
     kl = (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()  # every state twice in the batch

@@ -70,7 +70,7 @@ FORWARD, BACKWARD = 96, 96 + 32
 
 @pytest.mark.parametrize(
     ("cls", "forwards", "backwards"),
-    [(DQN, 2, 1), (DeepCPP, 4, 1), (MoDQN, 5, 2)],  # DQN: Q(s), Q-(s'); CPP: and Q(s'), Q-(s); MoDQN: H(s), H-(s), H-(s')
+    [(DQN, 2, 1), (DeepCPP, 3, 1), (MoDQN, 5, 2)],  # DQN: Q(s), Q-(s'); CPP: and Q-(s); MoDQN: H(s), H-(s), H-(s')
 )
 def test_operations_of_a_gradient_step_are_those_counted_by_hand(cls, forwards, backwards):
     kwargs = {"policy_kwargs": {"net_arch": [8]}, "learning_starts": 20, "device": "cpu"}
