@@ -75,7 +75,7 @@ class DeepCPP(CautiousDQN):
         rho2: float = 0.9999,
         r_max: float = 1.0,
         error_bound: float = 0.0,
-        projection_coef: float = 33.0,
+        projection_coef: float = 10.0,
         form: str = "munchausen",
         munchausen_clip: float = -1.0,
         loss: str = "mse",
