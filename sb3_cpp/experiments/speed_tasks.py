@@ -22,16 +22,18 @@ BATCH_SIZE = 64
 STEPS_PER_GRADIENT = 4
 SB3 = "dqn"  # the reference of every ratio
 
-# Ours: "plain" is DQN's own arithmetic on the fast path
+# Ours: "plain" is DQN's own arithmetic on the fast path, "cpp_explicit" the paper's form of DeepCPP
 OURS: dict[str, Callable[..., DQN]] = {
     "plain": lambda *args, **kwargs: RegularizedDQN(*args, fast=True, **kwargs),
     "mdqn": MDQN,
     "cvi": CVI,
     "modqn": MoDQN,
     "cpp": DeepCPP,
+    "cpp_explicit": lambda *args, **kwargs: DeepCPP(*args, form="explicit", **kwargs),
 }
 ALL: dict[str, Callable[..., DQN]] = {SB3: DQN, **OURS}
-LABELS = {SB3: "SB3 DQN", "plain": "plain DQN", "mdqn": "MDQN", "cvi": "CVI", "modqn": "MoDQN", "cpp": "DeepCPP"}
+LABELS = {SB3: "SB3 DQN", "plain": "plain DQN", "mdqn": "MDQN", "cvi": "CVI", "modqn": "MoDQN"}
+LABELS |= {"cpp": "DeepCPP", "cpp_explicit": "DeepCPP, explicit"}
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.speed import SpeedSettings, round_table, run_speed, summary_table
 from sb3_cpp.experiments.speed_limits import acting_flops, gradient_flops
 from sb3_cpp.experiments.speed_memory import bytes_in_use, footprints, make_filled
-from sb3_cpp.experiments.speed_tasks import TASKS
+from sb3_cpp.experiments.speed_tasks import OURS, TASKS
 from sb3_cpp.experiments.speed_timing import PARTS, Round, Stopwatch
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "speed.py"
@@ -70,7 +70,8 @@ FORWARD, BACKWARD = 96, 96 + 32
 
 @pytest.mark.parametrize(
     ("cls", "forwards", "backwards"),
-    [(DQN, 2, 1), (DeepCPP, 3, 1), (MoDQN, 5, 2)],  # DQN: Q(s), Q-(s'); CPP: and Q-(s); MoDQN: H(s), H-(s), H-(s')
+    # DQN: Q(s), Q-(s'); CPP: and Q-(s); its explicit form: and Q(s'); MoDQN: H(s), H-(s), H-(s')
+    [(DQN, 2, 1), (DeepCPP, 3, 1), (OURS["cpp_explicit"], 4, 1), (MoDQN, 5, 2)],
 )
 def test_operations_of_a_gradient_step_are_those_counted_by_hand(cls, forwards, backwards):
     kwargs = {"policy_kwargs": {"net_arch": [8]}, "learning_starts": 20, "device": "cpu"}
