@@ -24,7 +24,7 @@ from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.deployed import DeployedDQN
 from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, must_be_called, run_preprocessed, speed_up
-from sb3_cpp.deep.quick_adam import QuickAdam
+from sb3_cpp.deep.quick_adam import CLEAR_EVERY, QuickAdam, clear_tiny_moments
 from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
 
@@ -203,6 +203,8 @@ class RegularizedDQN(DeployedDQN):
                 if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
             optimizer.step()
+            if self.fast and (self._n_updates + step + 1) % CLEAR_EVERY == 0:
+                clear_tiny_moments(self.policy.optimizer)
             if self._average is not None:
                 self._average.update(self._n_updates + step + 1)
             for name, value in values.items():

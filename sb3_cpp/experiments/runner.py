@@ -42,7 +42,7 @@ from sb3_cpp.experiments.lock import locked
 from sb3_cpp.experiments.progress import ProgressCallback, write_status
 from sb3_cpp.experiments.run_folder import CONFIG_FILE, provenance
 from sb3_cpp.experiments.suite import RunConfig
-from sb3_cpp.experiments.threads import torch_threads
+from sb3_cpp.experiments.threads import tiny_numbers_as_zero, torch_threads
 
 FAILURE, HISTORY, BAD_BATCH = "failure.log", "run.log", "bad_batch.npz"
 
@@ -136,7 +136,7 @@ def train_run(
         folder.mkdir(parents=True, exist_ok=True)
         if n_threads is None and not is_atari(config.env):
             n_threads = 1
-        with locked(folder), torch_threads(n_threads):
+        with locked(folder), torch_threads(n_threads), tiny_numbers_as_zero():
             run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
             return run.train(checkpoint)
     finally:

@@ -6,7 +6,7 @@ import pytest
 import torch as th
 from torch import nn
 
-from sb3_cpp.deep.quick_adam import QuickAdam
+from sb3_cpp.deep.quick_adam import CLEAR_EVERY, QuickAdam, clear_tiny_moments
 
 
 def make_pair(**kwargs: object) -> list[tuple[nn.Module, th.optim.Adam]]:
@@ -107,3 +107,44 @@ def test_another_optimiser_makes_its_own_step() -> None:
     before = network.weight.detach().clone()
     learn(network, QuickAdam(th.optim.SGD(network.parameters(), lr=0.1)), 0)
     assert not th.equal(network.weight, before)
+
+
+def idle_steps(clear: bool, steps: int = 1200) -> tuple[th.Tensor, dict[str, th.Tensor]]:
+    """A layer that learns from one half of its inputs all the time and from the other half at the first steps only."""
+    th.manual_seed(0)
+    layer = nn.Linear(8, 4)
+    adam = th.optim.Adam(layer.parameters(), fused=True)
+    stepper = QuickAdam(adam)
+    for step in range(steps):
+        x = th.randn(16, 8, generator=th.Generator().manual_seed(step))
+        x[:, 4:] *= step < 10
+        stepper.zero_grad()
+        layer(x).square().mean().backward()
+        stepper.step()
+        if clear and (step + 1) % CLEAR_EVERY == 0:
+            clear_tiny_moments(adam)
+    return layer.weight.detach(), adam.state[layer.weight]
+
+
+def is_denormal(values: th.Tensor) -> th.Tensor:
+    return (values != 0) & (values.abs() < th.finfo(values.dtype).tiny)
+
+
+def test_tiny_moments_are_cleared_before_they_are_denormal_and_weights_stay_the_same() -> None:
+    weight, state = idle_steps(clear=True)
+    other_weight, other_state = idle_steps(clear=False)
+    assert is_denormal(other_state["exp_avg"][:, 4:]).all()  # what Adam itself leaves there
+    assert not is_denormal(state["exp_avg"]).any()
+    assert th.equal(weight, other_weight)
+    assert th.equal(state["exp_avg"][:, :4], other_state["exp_avg"][:, :4])
+    assert th.equal(state["exp_avg_sq"], other_state["exp_avg_sq"])
+
+
+def test_tiny_moments_stay_where_eps_is_tiny_too() -> None:
+    layer = nn.Linear(1, 1)
+    adam = th.optim.Adam(layer.parameters(), eps=1e-20)
+    layer(th.ones(1, 1)).sum().backward()
+    adam.step()
+    adam.state[layer.weight]["exp_avg"].fill_(1e-35)
+    clear_tiny_moments(adam)
+    assert adam.state[layer.weight]["exp_avg"].item() == pytest.approx(1e-35)

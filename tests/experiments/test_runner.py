@@ -298,3 +298,13 @@ def test_small_networks_get_one_torch_thread_unless_told_otherwise(tmp_path: Pat
         train_run(small_config(seed=seed, n_timesteps=104), tmp_path, show="nothing", callbacks=[watch], n_threads=n_threads)
     assert seen == [1, 2]
     assert th.get_num_threads() == before
+
+
+def test_a_run_computes_without_denormal_numbers(tmp_path: Path) -> None:
+    def product() -> float:
+        return float(th.full((1,), 1e-20) * 1e-20)
+
+    seen: list[float] = []
+    train_run(small_config(n_timesteps=104), tmp_path, show="nothing", callbacks=[At(100, lambda: seen.append(product()))])
+    assert seen == [0.0]
+    assert product() > 0.0
