@@ -63,17 +63,19 @@ class IterationCallback(BaseCallback):
         states, key = self.model.callback_states, "/".join(self.path.absolute().parts[-3:])  # a run's folder may move
         if self.model.num_timesteps == 0:
             states.pop(key, None)
+        goes_on = self.model.goes_on and key in states  # with this very file
         self._state = states.setdefault(key, {"written": self.model.iteration, "returns": []})
         if not self.model.goes_on:
             self._state["written"] = self.model.iteration
         if self.path.exists() and self.path.stat().st_size > 0:
-            self._check_rows()
+            self._check_rows(goes_on)
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._write(COLUMNS)
 
     def _check_normalization(self) -> None:
-        if self.eval_env is None or self.model.get_vec_normalize_env() is None:
+        normalization = self.model.get_vec_normalize_env()
+        if self.eval_env is None or normalization is None or not normalization.norm_obs:
             return
         if not isinstance(self.eval_env, VecEnv) or unwrap_vec_normalize(self.eval_env) is None:
             raise InvalidArgument(
@@ -81,19 +83,21 @@ class IterationCallback(BaseCallback):
                 f"got {type(self.eval_env).__name__}"
             )
 
-    def _check_rows(self) -> None:
+    def _check_rows(self, goes_on: bool) -> None:
         """No row may be of an iteration that is still to be written; a run that was interrupted writes those again."""
-        header, *rows = self.path.read_text().splitlines(keepends=True)
+        with self.path.open(newline="") as file:
+            header, *rows = file.readlines()
         kept = [row for row in rows if _is_row(row, self._state["written"])]
         if len(kept) == len(rows):
             return
-        if not self.model.goes_on:
+        if not goes_on:
             raise InvalidArgument(
                 f"path must not hold the iterations of another run, got {self.path} "
                 f"with rows after K = {self.model.iteration}, where this model stands"
             )
         shorter = self.path.with_suffix(".tmp")
-        shorter.write_text("".join([header, *kept]))
+        with shorter.open("w", newline="") as file:
+            file.writelines([header, *kept])
         shorter.replace(self.path)
 
     def _on_rollout_start(self) -> None:
@@ -126,7 +130,7 @@ class IterationCallback(BaseCallback):
 
     def _evaluate(self) -> list[float]:
         assert self.eval_env is not None
-        if isinstance(self.eval_env, VecEnv) and self.model.get_vec_normalize_env() is not None:
+        if isinstance(self.eval_env, VecEnv) and unwrap_vec_normalize(self.eval_env) is not None:
             sync_envs_normalization(self.training_env, self.eval_env)
         warn = isinstance(self.eval_env, VecEnv) or is_wrapped(self.eval_env, Monitor)
         returns, _ = evaluate_policy(self.model, self.eval_env, self.n_eval_episodes, return_episode_rewards=True, warn=warn)

@@ -24,7 +24,7 @@ def _suggest_cpp(trial: "optuna.Trial") -> dict[str, Any]:
     return {
         **_suggest_regularisation(trial),
         **projection,
-        "form": trial.suggest_categorical("form", ["explicit", "implicit"]),
+        "form": trial.suggest_categorical("form", ["explicit", "implicit", "munchausen"]),
     }
 
 

@@ -98,14 +98,23 @@ def test_a_loaded_model_does_not_write_into_the_file_of_a_longer_run(tmp_path):
 
 def test_a_resumed_run_writes_the_rows_after_its_checkpoint_again(tmp_path):
     make().learn(480, callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
-    whole = (tmp_path / "iterations.csv").read_text()
-    assert whole.count("\n") == 9
+    whole = (tmp_path / "iterations.csv").read_bytes()
+    assert whole.count(b"\n") == 9
     with (tmp_path / "iterations.csv").open("a") as file:
         file.write("9,5")  # a row that was being written
     resumed = DeepCPP.resume(tmp_path / "checkpoints")
     assert resumed.iteration < 8
     resumed.learn(callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
-    assert (tmp_path / "iterations.csv").read_text() == whole
+    assert (tmp_path / "iterations.csv").read_bytes() == whole
+
+
+def test_a_resumed_run_leaves_the_rows_of_another_alone(tmp_path):
+    make(seed=1).learn(480, callback=IterationCallback(tmp_path / "other"))
+    theirs = (tmp_path / "other" / "iterations.csv").read_bytes()
+    make().learn(480, callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
+    with pytest.raises(ValueError, match="path must not hold the iterations of another run"):
+        DeepCPP.resume(tmp_path / "checkpoints").learn(callback=IterationCallback(tmp_path / "other"))
+    assert (tmp_path / "other" / "iterations.csv").read_bytes() == theirs
 
 
 def test_two_callbacks_count_the_same_episodes(tmp_path):
@@ -127,6 +136,15 @@ def test_an_evaluation_without_the_trainings_normalisation_is_refused(tmp_path):
     evaluation = VecNormalize(make_vec_env("CartPole-v1"), training=False, norm_reward=False)
     model.learn(160, callback=IterationCallback(tmp_path, eval_env=evaluation, n_eval_episodes=1))
     assert pd.read_csv(tmp_path / "iterations.csv")["return_mean"].notna().all()
+
+
+@pytest.mark.parametrize("vectorized", [True, False])
+def test_normalised_rewards_alone_ask_nothing_of_the_evaluation(tmp_path, vectorized):
+    venv = VecNormalize(make_vec_env("CartPole-v1"), norm_obs=False)
+    model = DeepCPP("MlpPolicy", venv, buffer_size=100, learning_starts=60, target_update_interval=50, device="cpu")
+    eval_env = make_vec_env("CartPole-v1") if vectorized else gym.make("CartPole-v1")
+    model.learn(160, callback=IterationCallback(tmp_path, eval_env=eval_env, n_eval_episodes=1))
+    assert (pd.read_csv(tmp_path / "iterations.csv")["return_mean"] >= 1).all()
 
 
 def test_other_algorithms_are_refused(tmp_path):

@@ -24,6 +24,7 @@ MODEL, STATE = "model.zip", "state.pkl"
 KEEP = 2
 SAVED = "saved"  # said of an environment whose state is in a checkpoint; otherwise the reason is
 RESUMED = "_resumed"  # attribute of a resumed model, until its next checkpoint builds upon the one it came from
+TRANSIENT = (training_state.PENDING, RESUMED)  # attributes that no saved model may have
 
 
 def entries(folder: Path) -> list[Path]:
@@ -84,7 +85,7 @@ class CheckpointStore:
                 state["buffer"] = buffer_state.capture(buffer)
                 arrays, self.bytes_written = self.segments.write(buffer, steps, f"{serial}.bin")
             zipped = io.BytesIO()
-            model.save(zipped, exclude=[training_state.PENDING, RESUMED])
+            model.save(zipped, exclude=TRANSIENT)
             files = {MODEL: zipped.getvalue(), STATE: cloudpickle.dumps(state)}
             content = {
                 "algorithm": type(model).__name__,

@@ -81,8 +81,7 @@ class RegularizedDQN(DeployedDQN):
         **dqn_kwargs: Any,
     ) -> None:
         # Our own state is set before super().__init__(), which builds the model and may need it; load() writes it afterwards
-        self.loss = check_choice("loss", loss, VALUE_LOSSES)
-        self.fast = type(self) is not RegularizedDQN if fast is None else bool(fast)
+        self.loss, self.fast = loss, fast
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
         self.bad_batch_path: Path | None = None  # where a batch with a non-finite loss is saved
@@ -99,7 +98,13 @@ class RegularizedDQN(DeployedDQN):
                 raise
             raise InvalidArgument(str(error)) from error
 
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        self.loss = check_choice("loss", self.loss, VALUE_LOSSES)
+        self.fast = type(self) is not RegularizedDQN if self.fast is None else bool(self.fast)
+
     def _setup_model(self) -> None:
+        self._check_arguments()
         if (
             self.fast
             and self.replay_buffer_class is None

@@ -61,13 +61,14 @@ class Caution:
         )
 
     def changed(self, allowed: Collection[str], **settings: Any) -> "Caution":
-        """The same with other settings (``zeta``, ``rho1``, ``rho2``, ``r_max``), and with the measurements so far."""
+        """The same with other settings (``zeta``, ``rho1``, ``rho2``, ``r_max``), and with the measurements so far, if fit."""
         if not settings:
             return self
         old = {"zeta": self.rule, "rho1": self.tracker.rho1, "rho2": self.tracker.rho2, "r_max": self.r_max}
         new = {**old, **settings}
         other = Caution(new["zeta"], allowed, new["rho1"], new["rho2"], new["r_max"])
-        other.tracker.mean, other.tracker.maximum = self.tracker.mean, self.tracker.maximum
+        if (other.rule == MEASURED) == (self.rule == MEASURED):  # else they are of something else
+            other.tracker.mean, other.tracker.maximum = self.tracker.mean, self.tracker.maximum
         if isinstance(other.rule, str):  # until it is asked
             other.zeta = self.zeta
         return other
@@ -77,10 +78,10 @@ class Caution:
         self.tracker.update(advantages.mean(), advantages.max() if scale is None else scale)
 
     def refresh(self, gamma: float, log_c: float | None = None) -> dict[str, float]:
-        """Set zeta for the next iteration; returns it with m_K and M_K."""
+        """Set zeta for the next iteration; returns it with m_K and M_K, or, with nothing observed yet, as it was."""
         mean, maximum = self.tracker.mean, self.tracker.maximum
         if mean is None or maximum is None:
-            raise RuntimeError("observe() comes first")
+            return {"zeta": self.zeta}
         if isinstance(self.rule, str):
             estimate = Estimate(float(mean), float(self.tracker.ratio), log_c, gamma, self.r_max)
             self.zeta = RULES[self.rule](estimate)

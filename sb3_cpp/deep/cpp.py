@@ -82,14 +82,19 @@ class DeepCPP(CautiousDQN):
         averaging: int = 2000,
         **kwargs: Any,
     ) -> None:
-        self.alpha = check_number("alpha", alpha, 0.0, 1.0, high_open=True)
-        self.temperature = check_number("temperature", temperature, 0.0, low_open=True)
-        self.error_bound = check_number("error_bound", error_bound, 0.0)
-        self.projection_coef = check_number("projection_coef", projection_coef, 0.0)
-        self.form = check_choice("form", form, ("explicit", "implicit", "munchausen"))
-        self.munchausen_clip = check_number("munchausen_clip", munchausen_clip, -float("inf"), 0.0)
+        self.alpha, self.temperature, self.error_bound = alpha, temperature, error_bound
+        self.projection_coef, self.form, self.munchausen_clip = projection_coef, form, munchausen_clip
         self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
         super().__init__(policy, env, *dqn_args, loss=loss, averaging=averaging, **kwargs)
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        self.alpha = check_number("alpha", self.alpha, 0.0, 1.0, high_open=True)
+        self.temperature = check_number("temperature", self.temperature, 0.0, low_open=True)
+        self.error_bound = check_number("error_bound", self.error_bound, 0.0)
+        self.projection_coef = check_number("projection_coef", self.projection_coef, 0.0)
+        self.form = check_choice("form", self.form, ("explicit", "implicit", "munchausen"))
+        self.munchausen_clip = check_number("munchausen_clip", self.munchausen_clip, -math.inf, 0.0)
 
     @property
     def behaviour_temperature(self) -> float:

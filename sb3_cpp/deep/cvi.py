@@ -57,10 +57,14 @@ class CVI(RegularizedDQN):
         loss: str = "mse",
         **kwargs: Any,
     ) -> None:
-        self.alpha = check_number("alpha", alpha, 0.0, 1.0, high_open=True)
-        self.temperature = check_number("temperature", temperature, 0.0, low_open=True)
-        self.backup = check_choice("backup", backup, BACKUPS)
+        self.alpha, self.temperature, self.backup = alpha, temperature, backup
         super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        self.alpha = check_number("alpha", self.alpha, 0.0, 1.0, high_open=True)
+        self.temperature = check_number("temperature", self.temperature, 0.0, low_open=True)
+        self.backup = check_choice("backup", self.backup, BACKUPS)
 
     @property
     def behaviour_temperature(self) -> float:

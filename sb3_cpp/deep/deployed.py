@@ -20,10 +20,14 @@ class DeployedDQN(Resumable):
     """DQN whose greedy actions may come from an average of its weights, and whose others may be sampled from its policy."""
 
     def __init__(self, *args: Any, behaviour: str = "epsilon_greedy", averaging: int = 0, **kwargs: Any) -> None:
-        self.behaviour = check_choice("behaviour", behaviour, ("epsilon_greedy", "boltzmann"))
-        self.averaging = check_whole_number("averaging", averaging, 0)
+        self.behaviour, self.averaging = behaviour, averaging
         self._average: WeightAverage | None = None
         super().__init__(*args, **kwargs)
+
+    def _check_arguments(self) -> None:
+        """Refuse what is not allowed, whether it was given to the constructor or to ``load``."""
+        self.behaviour = check_choice("behaviour", self.behaviour, ("epsilon_greedy", "boltzmann"))
+        self.averaging = check_whole_number("averaging", self.averaging, 0)
 
     def _start_average(self) -> None:
         """Once the networks are made, and laid out in memory."""

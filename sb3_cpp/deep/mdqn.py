@@ -1,5 +1,6 @@
 """Munchausen DQN."""
 
+import math
 from typing import Any
 
 import torch as th
@@ -50,10 +51,14 @@ class MDQN(RegularizedDQN):
         loss: str = "mse",
         **kwargs: Any,
     ) -> None:
-        self.alpha = check_number("alpha", alpha, 0.0, 1.0, high_open=True)
-        self.temperature = check_number("temperature", temperature, 0.0, low_open=True)
-        self.munchausen_clip = check_number("munchausen_clip", munchausen_clip, -float("inf"), 0.0)
+        self.alpha, self.temperature, self.munchausen_clip = alpha, temperature, munchausen_clip
         super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        self.alpha = check_number("alpha", self.alpha, 0.0, 1.0, high_open=True)
+        self.temperature = check_number("temperature", self.temperature, 0.0, low_open=True)
+        self.munchausen_clip = check_number("munchausen_clip", self.munchausen_clip, -math.inf, 0.0)
 
     @property
     def behaviour_temperature(self) -> float:

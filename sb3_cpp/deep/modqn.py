@@ -42,11 +42,16 @@ class MoDQN(ActingDQN):
         loss: str = "mse",
         **kwargs: Any,
     ) -> None:
-        self.momentum = None if momentum is None else check_number("momentum", momentum, 0.0, 1.0, low_open=True)
-        self.kappa = check_number("kappa", kappa, 0.0, low_open=True)
-        self.momentum_floor = check_number("momentum_floor", momentum_floor, 0.0, 1.0)
-        self.temperature = check_number("temperature", temperature, 0.0, low_open=True)
+        self.momentum, self.kappa, self.momentum_floor, self.temperature = momentum, kappa, momentum_floor, temperature
         super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        if self.momentum is not None:
+            self.momentum = check_number("momentum", self.momentum, 0.0, 1.0, low_open=True)
+        self.kappa = check_number("kappa", self.kappa, 0.0, low_open=True)
+        self.momentum_floor = check_number("momentum_floor", self.momentum_floor, 0.0, 1.0)
+        self.temperature = check_number("temperature", self.temperature, 0.0, low_open=True)
 
     @property
     def momentum_weight(self) -> float:

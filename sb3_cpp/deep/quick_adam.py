@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import torch as th
 
 CLEAR_EVERY = 100  # steps: too few for a mean above TINY to leave the normal range, since 0.9^100 is 3e-5 and 1e-38 the end
-TINY = 1e-30
+TINY = {"exp_avg": 1e-30, "exp_avg_sq": 1e-36}
 
 
 class _Group(NamedTuple):
@@ -114,10 +114,10 @@ def clear_tiny_moments(optimizer: th.optim.Optimizer) -> None:
     smallest denormal number for ever. Below TINY it moves no weight; with an unusual ``eps`` it could, and then it is kept.
     """
     for group in optimizer.param_groups:
-        if type(optimizer) is not th.optim.Adam or group["eps"] < 1e-12:
+        if type(optimizer) is not th.optim.Adam or group["eps"] < 1e-10:
             continue
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
-            for name in ("exp_avg", "exp_avg_sq"):
+            for name, least in TINY.items():
                 if name in state:
-                    state[name].masked_fill_(state[name].abs() < TINY, 0.0)
+                    state[name].masked_fill_(state[name].abs() < least, 0.0)

@@ -8,7 +8,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_cpp import checkpointing
-from sb3_cpp.checkpointing import training_state, weights
+from sb3_cpp.checkpointing import store, training_state, weights
 from sb3_cpp.checks import InvalidArgument
 
 SelfResumable = TypeVar("SelfResumable", bound="Resumable")
@@ -54,7 +54,7 @@ class Resumable(DQN):
         return result
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "goes_on"]
+        return [*super()._excluded_save_params(), "goes_on", *store.TRANSIENT]
 
     @classmethod
     def resume(cls: type[SelfResumable], path: str | Path, env: GymEnv | None = None) -> SelfResumable:

@@ -21,7 +21,7 @@ def save_model(model: BaseAlgorithm, path: Path) -> None:
     """Write a model beside its place and move it there, so that a half-written file never carries the name."""
     part = path.with_suffix(".part.zip")
     zipped = io.BytesIO()
-    model.save(zipped)
+    model.save(zipped, exclude=store.TRANSIENT)
     try:
         write_durably(part, zipped.getvalue())
         os.replace(part, path)

@@ -79,5 +79,6 @@ def stored_hyperparameters(source: Path) -> dict[str, Any]:
     """A loaded model keeps the hyperparameters it was saved with: those of the run it comes from, as far as that is known."""
     for folder in list(source.parents)[:2]:
         if (folder / CONFIG_FILE).is_file():
-            return stored_config(folder)["hyperparameters"]
+            record = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+            return {**(record.get("class_defaults") or {}), **record["config"]["hyperparameters"]}
     return {}

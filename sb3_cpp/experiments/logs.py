@@ -132,7 +132,7 @@ class EvaluationCallback(BaseCallback):
     :param path: the file
     :param total: steps of the whole run
     :param on_evaluation: called after each evaluation with the mean returns of all so far
-    :param interruption: a signal waits for the end of an evaluation too, but not for long: some never end
+    :param interruption: a signal waits for the end of an evaluation too; where some may never end, not for long
     """
 
     def __init__(

@@ -110,6 +110,8 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     runs = pd.concat([part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True)
     choice.check(runs)
     runs = choice.of(runs).reset_index(drop=True)
+    if runs.empty and choice.algos and choice.envs:
+        raise InvalidArgument(f"no run is of --algos {' '.join(choice.algos)} and of --envs {' '.join(choice.envs)}")
     _refuse_twice(runs)
     curves = choice.of(pd.concat([part.curves for part in tables], ignore_index=True)).reset_index(drop=True)
     iterations = choice.of(pd.concat([part.iterations for part in tables], ignore_index=True)).reset_index(drop=True)

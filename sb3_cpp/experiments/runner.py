@@ -35,7 +35,7 @@ from sb3_cpp.experiments.checkpoint import (
     read_counters,
     save_model,
 )
-from sb3_cpp.experiments.environments import is_atari, make_environment
+from sb3_cpp.experiments.environments import has_time_limit, is_atari, make_environment
 from sb3_cpp.experiments.existing_run import check_folder, class_defaults, is_finished, stored_config, stored_hyperparameters
 from sb3_cpp.experiments.hyperparameter_values import check_values
 from sb3_cpp.experiments.lock import locked
@@ -215,6 +215,8 @@ class _Run:
                     for callback in (self.progress, self.checkpoints):
                         callback.init_callback(model)
                     self.progress.on_training_start({}, {})
+                if config.keep_checkpoint:
+                    self.checkpoints.save()
                 if evaluation is not None:
                     evaluation.model = model
                     evaluation.num_timesteps = model.num_timesteps
@@ -254,15 +256,13 @@ class _Run:
                 config.seed,
                 config.n_timesteps,
                 self.on_evaluation,
-                self.interruption,
+                None if has_time_limit(config.env, config.max_episode_steps) else self.interruption,
             )
             callbacks.append(evaluation)
         return evaluation, [*callbacks, self.progress, *self.callbacks, self.checkpoints]
 
     def _finish(self, evaluation: logs.EvaluationCallback | None) -> Outcome:
         config, model, folder = self.config, self.model, self.folder
-        if config.keep_checkpoint:
-            self.checkpoints.save()
         save_model(model, folder / MODEL)
         if not config.keep_checkpoint:
             shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)

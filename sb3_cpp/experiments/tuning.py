@@ -218,7 +218,7 @@ def _conclude(study: optuna.Study, search: Search, top: int, top_seeds: int) -> 
         for trial in best[:top]:
             _reevaluate(study, search, trial, top_seeds)
         print(tuning_report.summary(study))
-        for path in tuning_report.write(study, search.folder, search.env, search.algo, best):
+        for path in tuning_report.write(study, search.folder, search.env, search.algo, best, search.overrides):
             print(f"written: {path}")
     return 0
 

@@ -2,6 +2,7 @@
 
 import csv
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sb3_cpp.experiments.didactic_plots import dress, new_figure, save_figure
 from sb3_cpp.experiments.search_space import hyperparameters
+from sb3_cpp.experiments.suite import merge
 
 _POINT, _BEST, _PRUNED = "#0072B2", "#D55E00", "#999999"
 _MIN_FOR_IMPORTANCE = 8
@@ -37,11 +39,16 @@ def summary(study: optuna.Study) -> str:
     return f"study {study.study_name}: " + ", ".join(f"{count} {state.name.lower()}" for state, count in counts.items())
 
 
-def write(study: optuna.Study, folder: Path, env: str, algo: str, best: list[FrozenTrial]) -> list[Path]:
-    """All files of the report; those a study has too few trials for are left out."""
+def write(
+    study: optuna.Study, folder: Path, env: str, algo: str, best: list[FrozenTrial], fixed: Mapping[str, Any] | None = None
+) -> list[Path]:
+    """All files of the report; those a study has too few trials for are left out.
+
+    :param fixed: hyperparameters that all trials had and nobody searched
+    """
     paths = [_write_trials(study, folder / "trials.csv")]
     if best:
-        paths.append(_write_best(study, folder / "best.yml", env, algo, best))
+        paths.append(_write_best(study, folder / "best.yml", env, algo, best, fixed or {}))
         paths += [_plot_history(study, folder / "history.png"), _plot_pareto(study, folder / "pareto.png")]
         importance = _plot_importance(study, folder / "importance.png")
         paths += [importance] if importance else []
@@ -60,13 +67,15 @@ def _write_trials(study: optuna.Study, path: Path) -> Path:
     return path
 
 
-def _write_best(study: optuna.Study, path: Path, env: str, algo: str, best: list[FrozenTrial]) -> Path:
+def _write_best(
+    study: optuna.Study, path: Path, env: str, algo: str, best: list[FrozenTrial], fixed: Mapping[str, Any]
+) -> Path:
     """The block of the trial that did best with fresh seeds, ready for a suite, with its figures as a comment."""
     fresh: dict[str, list[float]] = study.user_attrs.get("fresh", {})
     winner = max(best, key=lambda trial: np.mean(fresh.get(str(trial.number), [trial.user_attrs["return"]])))
     values = fresh.get(str(winner.number), [])
     again = f"; {len(values)} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}" if values else ""
-    block = {"envs": {env: {"algos": {algo: hyperparameters(winner.params)}}}}
+    block = {"envs": {env: {"algos": {algo: merge(fixed, hyperparameters(winner.params))}}}}
     comment = (
         f"# study {study.study_name}, trial {winner.number} of {len(study.get_trials(deepcopy=False))}, found with return "
         f"{winner.user_attrs['return']:.1f}, oscillation {winner.user_attrs['oscillation']:.1f}{again}\n"

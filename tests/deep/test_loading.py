@@ -51,6 +51,36 @@ def test_zeta_and_its_decays_can_be_changed(tmp_path: Path, cls: type[DeepCPP] |
         cls.load(tmp_path / "model", device="cpu", rho2=1.5)
 
 
+def test_what_is_not_allowed_is_refused_when_loading_too(tmp_path: Path) -> None:
+    DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).save(tmp_path / "model")
+    for name, value in {
+        "form": "typo",
+        "averaging": -3,
+        "behaviour": "x",
+        "alpha": 3.0,
+        "munchausen_clip": 5.0,
+        "loss": "l1",
+        "temperature": 0.0,
+        "projection_coef": -1.0,
+    }.items():
+        with pytest.raises(ValueError, match=f"{name} must be .* got {value!r}"):
+            DeepCPP.load(tmp_path / "model", device="cpu", **{name: value})
+    assert DeepCPP.load(tmp_path / "model", device="cpu", fast=None).fast is True
+
+
+def test_another_zeta_rule_does_not_inherit_measurements_of_something_else(tmp_path: Path) -> None:
+    DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(230).save(tmp_path / "model")
+    env = gym.make("CartPole-v1")
+    loaded = DeepCPP.load(tmp_path / "model", env=env, device="cpu", zeta="measured")
+    zeta = loaded.zeta
+    assert loaded.caution.tracker.mean is None
+    loaded.learn(51)  # a target update before the first gradient step: nothing is known, nothing changes
+    assert (loaded.zeta, loaded.iteration_record) == (zeta, {**loaded.iteration_record, "zeta": zeta})
+    assert "m_K" not in loaded.iteration_record
+    loaded.learn(200, reset_num_timesteps=False)
+    assert loaded.iteration_record["m_K"] == pytest.approx(float(loaded.caution.tracker.mean), rel=0.5)
+
+
 def test_averaging_can_be_switched_off_and_on(tmp_path: Path) -> None:
     model = DeepCPP("MlpPolicy", "CartPole-v1", averaging=100, **SMALL).learn(230)
     model.save(tmp_path / "model")

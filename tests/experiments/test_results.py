@@ -141,6 +141,13 @@ def test_some_algorithms_and_tasks_can_be_chosen(tmp_path: Path) -> None:
             load_results(tmp_path / "runs", choice=choice)
 
 
+def test_a_choice_that_no_run_meets_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "cpp", "CartPole-v1")
+    write_run(tmp_path, "dqn", "Acrobot-v1")
+    with pytest.raises(ValueError, match="no run is of --algos cpp and of --envs Acrobot-v1"):
+        load_results(tmp_path, choice=Choice(["cpp"], ["Acrobot-v1"]))
+
+
 def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     write_run(tmp_path / "runs")
     results = load_results(tmp_path / "runs")

@@ -12,9 +12,11 @@ import torch as th
 import yaml
 from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_cpp import DeepCPP
 from sb3_cpp.checkpointing import CheckpointStore
+from sb3_cpp.checkpointing.store import TRANSIENT
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments import logs
+from sb3_cpp.experiments import logs, runner
 from sb3_cpp.experiments.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.experiments.existing_run import check_folder
 from sb3_cpp.experiments.lock import locked
@@ -210,16 +212,36 @@ def test_a_run_that_died_after_its_last_checkpoint_still_ends(tmp_path: Path, al
     assert rows(first.folder / "monitor.csv") == rows_before
 
 
-@pytest.mark.parametrize(("patience", "evaluated"), [(-1.0, False), (60.0, True)])
-def test_a_signal_does_not_wait_for_ever_for_an_evaluation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: float, evaluated: bool
+@pytest.mark.parametrize(
+    ("time_limit", "patience", "evaluated"), [(False, -1.0, False), (False, 60.0, True), (True, -1.0, True)]
+)
+def test_a_signal_waits_for_an_evaluation_that_will_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time_limit: bool, patience: float, evaluated: bool
 ) -> None:
     monkeypatch.setattr(logs, "PATIENCE", patience)
+    monkeypatch.setattr(runner, "has_time_limit", lambda *_: time_limit)
     outcome = train_run(small_config(eval_freq=400), tmp_path, show="nothing", callbacks=[At(399, terminate)])
     assert (outcome.state, outcome.exit_code) == ("interrupted", 143)
     assert (outcome.folder / "evaluations.npz").is_file() is evaluated
     assert (outcome.timesteps >= 400) is evaluated
     assert train_run(small_config(eval_freq=400), tmp_path, show="nothing").state == "finished"
+
+
+def test_what_is_finished_after_an_interruption_does_not_pass_on_its_random_numbers(tmp_path: Path) -> None:
+    first = train_run(small_config(), tmp_path, show="nothing")
+    (first.folder / "model.zip").unlink()
+    train_run(small_config(), tmp_path, show="nothing")
+    model = DeepCPP.load(first.folder / "model.zip", device="cpu")
+    assert not set(TRANSIENT) & set(vars(model))
+
+
+def test_a_run_from_an_old_model_records_the_defaults_of_that_time(tmp_path: Path) -> None:
+    first = train_run(small_config(), tmp_path, show="nothing")
+    path = first.folder / "config.yml"
+    record = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**record, "class_defaults": {**record["class_defaults"], "error_bound": 0.5}}))
+    second = train_run(small_config(seed=1, n_timesteps=700), tmp_path, show="nothing", start_from=first.folder / "model.zip")
+    assert yaml.safe_load((second.folder / "config.yml").read_text())["config"]["hyperparameters"]["error_bound"] == 0.5
 
 
 def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:

@@ -182,4 +182,5 @@ def test_a_search_ends_with_a_block_to_paste_and_goes_on(
     assert {"best.yml", "trials.csv", "history.png", "importance.png", "pareto.png"} <= {p.name for p in folder.iterdir()}
     block = yaml.safe_load((folder / "best.yml").read_text())["envs"]["CartPole-v1"]["algos"]["cpp"]
     load_suite("classic").run_config("cpp", "CartPole-v1", 0, block)
+    assert {"learning_starts": 50, "train_freq": 8, "gradient_steps": 1}.items() <= block.items()  # fixed by -params
     assert all(isinstance(value, (int, float, str)) for value in block.values())
