@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ class Footprint(NamedTuple):
     measured_gb: float | None  # what the process grew by when it was filled
     sample_ms: float
     sampled_from: int  # transitions in the buffer that the sample was drawn from
+    stream_ms: float  # CPU time of copying as many bytes of it in one piece: what the memory allows
 
 
 def fill(buffer: ReplayBuffer, episode: int = EPISODE) -> None:
@@ -73,13 +75,33 @@ def sampling_ms(buffer: ReplayBuffer, blocks: int = 9, calls: int = 50) -> float
 
     With one torch thread, since a second one that waits for work counts as CPU time too.
     """
-    times = []
     with one_torch_thread():
-        for _ in range(blocks):
-            start = time.process_time()
-            for _ in range(calls):
-                buffer.sample(BATCH_SIZE)
-            times.append((time.process_time() - start) / calls)
+        return _median_ms(lambda: buffer.sample(BATCH_SIZE), blocks, calls)
+
+
+def streaming_ms(buffer: ReplayBuffer, blocks: int = 9, calls: int = 50) -> float:
+    """CPU time of copying as many bytes as a sample has, in one piece from anywhere in the buffer's observations."""
+    pixels, frames = buffer.observations, 8  # four in a stack, four in the next
+    if isinstance(buffer, FrameReplayBuffer):
+        pixels, frames = buffer.frames[: buffer.n_frames], 5
+    pixels = pixels.reshape(-1)
+    size = min(BATCH_SIZE * frames * 84 * 84, pixels.size)
+    copy, places = np.empty(size, np.uint8), np.random.default_rng(0)
+
+    def stream() -> None:
+        start = int(places.integers(0, pixels.size - size + 1))
+        copy[:] = pixels[start : start + size]
+
+    return _median_ms(stream, blocks, calls)
+
+
+def _median_ms(call: Callable[[], object], blocks: int, calls: int) -> float:
+    times = []
+    for _ in range(blocks):
+        start = time.process_time()
+        for _ in range(calls):
+            call()
+        times.append((time.process_time() - start) / calls)
     return 1000.0 * statistics.median(times)
 
 
@@ -90,12 +112,12 @@ def footprints(size: int = 10_000, fill_all: bool = False) -> list[Footprint]:
     for kind in BUFFERS:
         buffer = make_filled(kind, size)
         computed = bytes_in_use(buffer) / size * FULL / 1e9
-        found.append(Footprint(kind, computed, None, sampling_ms(buffer), size))
+        found.append(Footprint(kind, computed, None, sampling_ms(buffer), size, streaming_ms(buffer)))
         del buffer
     if fill_all:
         command = [sys.executable, "-m", __spec__.name, "frames", str(FULL)]
         full = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-        found[-1] = found[-1]._replace(measured_gb=full["gb"], sample_ms=full["sample_ms"], sampled_from=FULL)
+        found[-1] = found[-1]._replace(**full, sampled_from=FULL)
     return found
 
 
@@ -112,7 +134,7 @@ def _report(kind: str, size: int) -> None:
     before = _resident_gb()
     buffer = make_filled(kind, size)
     grown = _resident_gb() - before
-    json.dump({"gb": grown, "sample_ms": sampling_ms(buffer)}, sys.stdout)
+    json.dump({"measured_gb": grown, "sample_ms": sampling_ms(buffer), "stream_ms": streaming_ms(buffer)}, sys.stdout)
 
 
 if __name__ == "__main__":

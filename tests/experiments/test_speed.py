@@ -108,7 +108,9 @@ def test_memory_is_that_of_the_stored_frames():
     assert bytes_in_use(make_filled("SB3", 400)) == 400 * (8 * 84 * 84 + small)
     frames = 1 + 400 + 4  # the black one, one a transition, and the first of each of the 4 episodes of 100 steps
     assert bytes_in_use(make_filled("frames", 400)) == frames * 84 * 84 + 400 * (5 * 4 + small)
-    sizes = {row.buffer: row.computed_gb for row in footprints(size=400)}
+    rows = footprints(size=400)
+    assert all(row.stream_ms > 0.0 for row in rows)
+    sizes = {row.buffer: row.computed_gb for row in rows}
     assert sizes["SB3"] == pytest.approx(1e6 * (8 * 84 * 84 + small) / 1e9)
     assert np.isclose(sizes["frames"], 7.1, atol=0.1)
 
