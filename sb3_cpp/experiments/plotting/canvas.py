@@ -19,29 +19,45 @@ COLUMN, PAGE = 3.5, 7.2  # inches: one column, and the whole width, of a two-col
 BAND, FAINT_BAND = 0.2, 0.06  # opacity: of the algorithm one looks for, and of the others
 FONT = 8
 _LEGEND: dict[str, Any] = {"fontsize": FONT, "frameon": False, "handlelength": 3.0}
-_LEGEND_COLUMNS = 6  # of a legend over the whole width
+_LEGEND_ROW = 1.5 * FONT / 72.0  # inches
 _WITHOUT_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
 def panels(count: int, height: float = 2.1, handles: Sequence[Line2D] = ()) -> tuple[Figure, list[Axes]]:
     """A figure with axes for ``count`` panels, at most three in a row.
 
-    :param handles: of the legend, which takes the cell after the last panel, or, where the last row is full, a line below it
+    :param handles: of the legend: in the cell after the last panel, or, where it is too small or there is none, lines below
     """
-    in_cell = bool(handles) and count % 3 != 0
+    in_cell = bool(handles) and count % 3 != 0 and _legend_rows(handles, PAGE / 3) * _LEGEND_ROW < height
     cells = count + in_cell
     columns = min(3, cells)
     rows = math.ceil(cells / columns)
-    below = 0.2 * math.ceil(len(handles) / _LEGEND_COLUMNS) if handles and not in_cell else 0.0
-    figure = new_figure(PAGE if columns == 3 else COLUMN * columns, height * rows + below)
+    figure = new_figure(PAGE if columns == 3 else COLUMN * columns, height * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.axis("off")
     if in_cell:
-        axes[-1].legend(handles=handles, loc="center", ncols=2 if len(handles) > 6 else 1, **_LEGEND)
+        axes[-1].legend(handles=handles, loc="center", ncols=_legend_columns(handles, PAGE / 3), **_LEGEND)
     elif handles:
-        figure.legend(handles=handles, loc="outside lower center", ncols=_LEGEND_COLUMNS, **_LEGEND)
+        legend_below(figure, handles)
     return figure, axes[:count]
+
+
+def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """A legend under the whole figure, which gets as much higher; as many columns as the names leave room for."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + _legend_rows(handles, width) * _LEGEND_ROW)
+    figure.legend(handles=handles, loc="outside lower center", ncols=_legend_columns(handles, width), **_LEGEND)
+
+
+def _legend_columns(handles: Sequence[Line2D], width: float) -> int:
+    letters = max(len(str(handle.get_label())) for handle in handles)
+    column = (_LEGEND["handlelength"] + 2.8 + 0.62 * letters) * FONT / 72.0  # inches, with the spaces around
+    return min(max(int(width / column), 1), len(handles))
+
+
+def _legend_rows(handles: Sequence[Line2D], width: float) -> int:
+    return math.ceil(len(handles) / _legend_columns(handles, width))
 
 
 def new_figure(width: float, height: float) -> Figure:

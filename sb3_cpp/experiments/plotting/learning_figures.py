@@ -1,7 +1,7 @@
 """Figures over training: curves of all tasks (the paper's Fig. 4), of the ablation (Fig. 5), of one task, and the traces."""
 
 from sb3_cpp.experiments.comparison import ordered, tasks_of
-from sb3_cpp.experiments.plotting.canvas import COLUMN, PAGE, line_handles, new_figure, panels
+from sb3_cpp.experiments.plotting.canvas import COLUMN, PAGE, legend_below, line_handles, new_figure, panels
 from sb3_cpp.experiments.plotting.curves import plot_curves
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.styles import styles_for
@@ -31,10 +31,9 @@ def curves_of_task(results: Results, task: str, reference: str) -> Picture:
     """One task at column width."""
     used = results.used()
     algos = ordered(list(used[used.task == task].algo))
-    figure = new_figure(COLUMN, 2.6 + 0.15 * (len(algos) // 3))
+    figure = new_figure(COLUMN, 2.4)
     plot_curves(figure.subplots(), results, task, algos, reference)
-    handles = line_handles(styles_for(algos))
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=7, frameon=False, handlelength=2.6)
+    legend_below(figure, line_handles(styles_for(algos)))
     name = f"curve_{task.replace('/', '-')}"
     return Picture(name, f"Learning curves: {task}", f"Return of the evaluations. {_BAND}", figure)
 
@@ -62,7 +61,7 @@ def traces(results: Results) -> Picture:
         return Picture(name, title, "no run recorded zeta, m_K, M_K or C_K", None)
     tasks = [task for task in tasks_of(results) if traced(results, task)]
     rows = list(QUANTITIES)
-    figure = new_figure(min(max(COLUMN, 2.35 * len(tasks)), PAGE), 1.3 * len(rows) + 0.5)
+    figure = new_figure(min(max(COLUMN, 2.35 * len(tasks)), PAGE), 1.3 * len(rows) + 0.3)
     axes = figure.subplots(len(rows), len(tasks), squeeze=False, sharex="col", sharey="row")
     for row, quantity in enumerate(rows):
         for column, task in enumerate(tasks):
@@ -71,8 +70,7 @@ def traces(results: Results) -> Picture:
             if row > 0:
                 ax.set_title("")
             ax.label_outer()
-    handles = line_handles(styles_for(algos))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5), fontsize=8, frameon=False)
+    legend_below(figure, line_handles(styles_for(algos)))
     caption = (
         "zeta: how far the new policy is let in; m_K, M_K: mean and largest advantage; C_K: bound on one policy step. "
         "Lines are medians over seeds, bands reach from the smallest to the largest seed; logarithmic axes show no zeros."

@@ -43,18 +43,20 @@ def plot_pareto(
 
 
 def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:
-    """Each name beside its point, on the side where it covers least of the points and names already there."""
+    """Each name beside its point, inside the frame, where it covers least of the points and names already there."""
     styles, figure = styles_for(values), ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # so that the axes have their place
     points = 72.0 / figure.dpi * ax.transData.transform([(x, y) for y, x in values.values()])
     places = dict(zip(values, points.tolist()))
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
+    frame = tuple(72.0 / figure.dpi * float(edge) for edge in ax.bbox.extents)
     for algo, (x, y) in places.items():
         long = 0.65 * FONT * len(styles[algo].label)
-        sides = [(6, 3), (6, -3 - FONT), (-6 - long, 3), (-6 - long, -3 - FONT), (-long / 2, 8), (-long / 2, -8 - FONT)]
+        lines = [3 + 1.3 * FONT * step for step in range(4)]  # above the point; as far below
+        sides = [(dx, dy) for line in lines for dx in (6, -6 - long, -long / 2) for dy in (line, -line - FONT)]
         boxes = [(x + dx, y + dy, x + dx + long, y + dy + FONT) for dx, dy in sides]
-        crowding = [sum(_overlap(box, other) for other in taken) for box in boxes]
+        crowding = [sum(_overlap(box, other) for other in taken) + long * FONT - _overlap(box, frame) for box in boxes]
         best = int(np.argmin(crowding))
         taken.append(boxes[best])
         point = (values[algo][1], values[algo][0])

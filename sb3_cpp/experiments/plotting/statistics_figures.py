@@ -1,7 +1,7 @@
 """Figures over all tasks: performance profiles and the probability of improvement."""
 
 from sb3_cpp.experiments.comparison import averaged_algorithms, scores, shared_tasks, suite_table
-from sb3_cpp.experiments.plotting.canvas import PAGE, line_handles, new_figure
+from sb3_cpp.experiments.plotting.canvas import PAGE, legend_below, line_handles, new_figure
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.profiles import plot_improvement, plot_profiles
 from sb3_cpp.experiments.plotting.styles import styles_for
@@ -14,7 +14,7 @@ def profiles(results: Results, reference: str) -> Picture:
     tasks, algos = shared_tasks(results), averaged_algorithms(results)
     if not (tasks and algos):
         return Picture(name, title, "no algorithm has runs on all tasks", None)
-    figure = new_figure(PAGE, 2.7)
+    figure = new_figure(PAGE, 2.4)
     left, right = figure.subplots(1, 2)
     returns, falls = (
         {algo: scores(results, algo, measure, tasks) for algo in algos}
@@ -22,8 +22,7 @@ def profiles(results: Results, reference: str) -> Picture:
     )
     plot_profiles(left, returns, reference, "runs with a higher return", "normalised final return")
     plot_profiles(right, falls, reference, "runs with no more oscillation", r"normalised oscillation $\|OJ\|_2$", below=True)
-    handles = line_handles(styles_for(algos))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 5), fontsize=8, frameon=False)
+    legend_below(figure, line_handles(styles_for(algos)))
     caption = (
         "Share of runs, tasks counting equally, whose normalised return lies above the value on the axis (left), and whose "
         "normalised oscillation does not (right); higher is better in both. Bands are pointwise 95 % bootstrap intervals."

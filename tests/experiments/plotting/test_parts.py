@@ -185,6 +185,17 @@ def test_the_legend_takes_the_cell_after_the_panels_or_a_line_below_full_rows(co
     assert len(figure.legends) == (count % 3 == 0)
 
 
+@pytest.mark.parametrize(("count", "letters"), [(1, 4), (3, 4), (2, 30), (3, 30), (3, 120)])
+def test_a_legend_lies_within_its_figure_however_long_the_names(count: int, letters: int) -> None:
+    names = [f"{i:x}" * letters for i in range(1, 12)]
+    figure, _ = panels(count, handles=line_handles(styles_for(names)))
+    figure.draw_without_rendering()
+    legend = figure.legends[0] if figure.legends else figure.axes[-1].get_legend()
+    box = legend.get_window_extent()
+    assert box.y0 >= 0
+    assert (box.x0 >= 0 and box.x1 <= figure.bbox.width) or legend._ncols == 1
+
+
 def test_panels_without_a_legend_leave_no_cell() -> None:
     figure, axes = panels(2)
     assert figure.axes == axes
