@@ -56,8 +56,9 @@ def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:
         lines = [3 + 1.3 * FONT * step for step in range(4)]  # above the point; as far below
         sides = [(dx, dy) for line in lines for dx in (6, -6 - long, -long / 2) for dy in (line, -line - FONT)]
         boxes = [(x + dx, y + dy, x + dx + long, y + dy + FONT) for dx, dy in sides]
-        crowding = [sum(_overlap(box, other) for other in taken) + long * FONT - _overlap(box, frame) for box in boxes]
-        best = int(np.argmin(crowding))
+        outside = [long * FONT - _overlap(box, frame) for box in boxes]
+        crowding = [sum(_overlap(box, other) for other in taken) + area for box, area in zip(boxes, outside)]
+        best = int(np.argmin(np.round(crowding, 6)))  # of equal ones the nearest, whatever the last digits say
         taken.append(boxes[best])
         point = (values[algo][1], values[algo][0])
         ax.annotate(
