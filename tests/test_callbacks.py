@@ -131,7 +131,7 @@ def test_an_evaluation_without_the_trainings_normalisation_is_refused(tmp_path):
     venv = VecNormalize(make_vec_env("CartPole-v1"))
     model = DeepCPP("MlpPolicy", venv, buffer_size=100, learning_starts=60, target_update_interval=50, device="cpu")
     for eval_env, kind in ((gym.make("CartPole-v1"), "TimeLimit"), (make_vec_env("CartPole-v1"), "DummyVecEnv")):
-        with pytest.raises(ValueError, match=f"eval_env must be wrapped in VecNormalize, .* got {kind}"):
+        with pytest.raises(ValueError, match=f"eval_env must be wrapped in VecNormalize, .* got .*{kind}"):
             model.learn(100, callback=IterationCallback(tmp_path, eval_env=eval_env))
     evaluation = VecNormalize(make_vec_env("CartPole-v1"), training=False, norm_reward=False)
     model.learn(160, callback=IterationCallback(tmp_path, eval_env=evaluation, n_eval_episodes=1))

@@ -28,6 +28,10 @@ class Superfluous(Exception):
     """Raised in a trial that another worker's trial made unnecessary."""
 
 
+class GivenUp(Exception):
+    """Somebody else ended the trial in the meantime: this machine slept, or was too busy for a heartbeat."""
+
+
 class SeededTPE(BaseSampler):
     """TPE whose suggestions for a trial depend on the seed, the trial's number and the history only: the same in a study that
     was interrupted, and different for every worker of a shared one.
@@ -148,7 +152,10 @@ def run_trials(
         if len([t for t in before if t.state in (*_ENDED, TrialState.RUNNING)]) >= total:
             trial.set_user_attr("superfluous", True)
             raise Superfluous
-        return objective(trial)
+        result = objective(trial)
+        if study._storage.get_trial(trial._trial_id).state != TrialState.RUNNING:
+            raise GivenUp  # Optuna would stumble over the result
+        return result
 
     told = False
     while True:
@@ -160,7 +167,12 @@ def run_trials(
             return
         if ended + len(running) < total:
             told = False
-            study.optimize(guarded, n_trials=1, catch=(Superfluous,))
+            try:
+                study.optimize(guarded, n_trials=1, catch=(Superfluous,))
+            except ValueError as error:
+                if not str(error).startswith("Cannot tell a FAIL trial"):
+                    raise
+                report("a trial of this worker was taken for dead (no sign of life for too long); it is tried again")
             continue
         if not _can_be_judged(study) and any(_host(t) != socket.gethostname() for t in running):
             report("the last trials are running on other machines; should one of them die, run the same command again")

@@ -122,6 +122,32 @@ def test_a_trial_of_a_dead_process_is_tried_again_without_a_database(tmp_path: P
     assert study.trials[1].system_attrs["failed_trial"] == 0
 
 
+@pytest.mark.parametrize("notices", ["at its end", "on the way"])
+def test_a_worker_that_was_taken_for_dead_goes_on(notices: str) -> None:
+    study = optuna.create_study()
+    said: list[str] = []
+
+    def objective(trial: optuna.Trial) -> float:
+        if trial.number == 0:  # as another worker does when there was no heartbeat
+            study.tell(0, state=TrialState.FAIL)
+            if notices == "on the way":
+                trial.report(1.0, 0)
+        return 1.0
+
+    run_trials(study, objective, 2, said.append)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "COMPLETE"]
+    assert len(said) == 1
+    assert "was taken for dead" in said[0]
+
+
+def test_an_error_of_the_objective_is_not_hidden() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        raise ValueError("of its own")
+
+    with pytest.raises(ValueError, match="of its own"):
+        run_trials(optuna.create_study(), objective, 2, print)
+
+
 def test_an_interrupted_trial_goes_on_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders: list[Path] = []
 
