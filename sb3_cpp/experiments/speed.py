@@ -20,7 +20,8 @@ from sb3_cpp.experiments.speed_limits import flops_per_step, matrix_product_spee
 from sb3_cpp.experiments.speed_memory import footprints
 from sb3_cpp.experiments.speed_report import print_report, save_picture
 from sb3_cpp.experiments.speed_tasks import OURS, SB3, TASKS, Task
-from sb3_cpp.experiments.speed_timing import Round, time_parts, time_rounds, torch_threads, warm_up
+from sb3_cpp.experiments.speed_timing import Round, time_parts, time_rounds, warm_up
+from sb3_cpp.experiments.threads import torch_threads
 
 LONG_RUN = 5_000_000  # steps of the paper's Atari runs
 

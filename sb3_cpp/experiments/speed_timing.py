@@ -3,8 +3,8 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -35,16 +35,6 @@ class Round(NamedTuple):
     wall_s: float
     cpu_s: float
     load: float  # processes that wanted to run, on average over the last minute
-
-
-@contextmanager
-def torch_threads(n: int) -> Iterator[None]:
-    before = th.get_num_threads()
-    th.set_num_threads(n)
-    try:
-        yield
-    finally:
-        th.set_num_threads(before)
 
 
 def warm_up(model: DQN, gradient_steps: int) -> None:

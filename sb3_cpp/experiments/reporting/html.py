@@ -58,7 +58,7 @@ def picture(figure: Figure, title: str, caption: str) -> str:
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "sb3_cpp"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
-    # Hundredths of a point are enough for a line: a third of the page's size
+    # Hundredths of a point are enough for a line, and spare a sixth of the page
     drawing = re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), buffer.getvalue())
     data = quote(drawing, safe=" ,.:;=/()-")
     width, height = (round(inches * 120) for inches in figure.get_size_inches())
