@@ -32,9 +32,14 @@ RULES: dict[str, Callable[[Estimate], float]] = {
     "cpi": lambda e: rules.cpi(e.mean, e.gamma, e.r_max),
     "spi": lambda e: rules.approximate_spi(e.mean, e.gamma, e.r_max),
     "measured": lambda e: rules.measured_spi(e.ratio),
+    "typical": lambda e: rules.measured_spi(e.ratio),
 }
-MEASURED = "measured"
-"""The rule whose M_K is not the largest advantage but the product that C_K only bounds; see DeepCPP."""
+# The rules that measure the step itself: m_K is the mean of the advantages of the new policy over the old one, one per state,
+# and M_K not the largest of them but the largest of this, which C_K only bounds. Distances are ``sum_a |new - old|``.
+SCALES: dict[str | float, Callable[[th.Tensor, th.Tensor], th.Tensor]] = {
+    "measured": lambda advantages, distances: distances.max() * (advantages.max() - advantages.min()),
+    "typical": lambda advantages, distances: distances.mean() * advantages.std(correction=0),
+}
 
 
 class Caution:
@@ -67,15 +72,21 @@ class Caution:
         old = {"zeta": self.rule, "rho1": self.tracker.rho1, "rho2": self.tracker.rho2, "r_max": self.r_max}
         new = {**old, **settings}
         other = Caution(new["zeta"], allowed, new["rho1"], new["rho2"], new["r_max"])
-        if (other.rule == MEASURED) == (self.rule == MEASURED):  # else they are of something else
+        if SCALES.get(other.rule) is SCALES.get(self.rule):  # else they are of something else
             other.tracker.mean, other.tracker.maximum = self.tracker.mean, self.tracker.maximum
         if isinstance(other.rule, str):  # until it is asked
             other.zeta = self.zeta
         return other
 
-    def observe(self, advantages: th.Tensor, scale: th.Tensor | None = None) -> None:
-        """Take in the advantages of a batch, one per state, and what M_K is the running maximum of (without it: they)."""
-        self.tracker.update(advantages.mean(), advantages.max() if scale is None else scale)
+    @property
+    def measures_the_step(self) -> bool:
+        """Whether the rule asks for the step from the old policy to the new one, not for that to the greedy policy."""
+        return self.rule in SCALES
+
+    def observe(self, advantages: th.Tensor, distances: th.Tensor | None = None) -> None:
+        """Take in the advantages of a batch, one per state, and, for a rule that measures the step, the distances."""
+        largest = advantages.max() if distances is None else SCALES[self.rule](advantages, distances)
+        self.tracker.update(advantages.mean(), largest)
 
     def refresh(self, gamma: float, log_c: float | None = None) -> dict[str, float]:
         """Set zeta for the next iteration; returns it with m_K and M_K, or, with nothing observed yet, as it was."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from sb3_cpp.checks import check_choice, check_number
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.caution import MEASURED, RULES, Caution
+from sb3_cpp.deep.caution import RULES, Caution
 from sb3_cpp.deep.cautious import CautiousDQN
 from sb3_cpp.deep.cvi import preference_target
 from sb3_cpp.deep.mdqn import munchausen_target
@@ -42,9 +42,10 @@ class DeepCPP(CautiousDQN):
         ``(1-alpha) temperature log(actions) / (1-gamma)`` to a value: 0.5 with the defaults, gamma 0.99 and 5 actions, and 2
         with the paper's 0.001 / 0.0134
     :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward; the paper's is 0.0134
-    :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi", or "measured",
-        E-SPI's ``A / (delta * range)`` measured on the batches), recomputed at every target update, or a fixed number in
-        [0, 1]; 1 is plain regularised DQN
+    :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi", "measured",
+        E-SPI's ``A / (delta * range)`` measured on the batches, or "typical", the same with the mean distance for the largest
+        one and the standard deviation for the range), recomputed at every target update, or a fixed number in [0, 1]; 1 is
+        plain regularised DQN
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of its running maximum M_K, in [0, 1)
     :param r_max: bound of the absolute reward, > 0, for C_K
@@ -148,13 +149,11 @@ class DeepCPP(CautiousDQN):
         if self.form != "explicit":  # Psi = Q + sigma log pi-
             lowest = self.munchausen_clip if self.form == "munchausen" else -math.inf
             q = q - self.alpha * (self.temperature * log_previous).clamp_min(lowest)
-        if self.caution.rule != MEASURED:
+        if not self.caution.measures_the_step:
             self.caution.observe(greedy_advantage(q, log_previous))
             return
         change = self._log_policy(batch.q.detach(), log_previous).exp() - log_previous.exp()
-        advantages = (change * q).sum(-1)
-        distance = change.abs().sum(-1).max()
-        self.caution.observe(advantages, distance * (advantages.max() - advantages.min()))
+        self.caution.observe((change * q).sum(-1), change.abs().sum(-1))
 
     def _on_iteration_end(self) -> dict[str, float]:
         bound = (self.iteration, self.alpha, self.gamma, self.temperature, self.caution.r_max, self.error_bound)

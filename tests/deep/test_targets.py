@@ -209,11 +209,12 @@ def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_e
     assert model.caution.tracker.maximum.item() == pytest.approx(advantage.max(), abs=1e-6)
 
 
+@pytest.mark.parametrize(("rule", "distance", "spread"), [("measured", np.max, np.ptp), ("typical", np.mean, np.std)])
 @pytest.mark.parametrize("form", ["explicit", "implicit"])
-def test_measured_zeta_is_the_advantage_over_distance_times_range(mdp, one_hot_env, form):
+def test_measured_zeta_is_the_advantage_over_distance_times_spread(mdp, one_hot_env, form, rule, distance, spread):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
-    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta="measured")
+    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta=rule)
     with th.no_grad():
         model._update_statistics(batch)
     model.iteration = 1
@@ -221,9 +222,10 @@ def test_measured_zeta_is_the_advantage_over_distance_times_range(mdp, one_hot_e
     new = softmax(mdp.online / T + alpha * np.log(old), axis=1) if form == "explicit" else softmax(mdp.online / T, axis=1)
     q = mdp.online if form == "explicit" else mdp.online - sigma * np.log(old)
     advantage = ((new - old) * q).sum(1)
-    expected = advantage.mean() / (np.abs(new - old).sum(1).max() * np.ptp(advantage))
-    assert 0.0 < expected < 1.0
-    assert model._on_iteration_end()["zeta"] == model.zeta == pytest.approx(expected, abs=1e-6)
+    mean, scale = advantage.mean(), distance(np.abs(new - old).sum(1)) * spread(advantage)
+    record = model._on_iteration_end()
+    assert (record["m_K"], record["M_K"]) == pytest.approx((mean, scale), abs=1e-6)
+    assert record["zeta"] == model.zeta == pytest.approx(min(mean / scale, 1.0), abs=1e-6)
 
 
 def test_bootstrap_uses_the_discount_of_each_transition(mdp, one_hot_env):
