@@ -1,4 +1,4 @@
-"""How the studies print a table."""
+"""How the studies show a table."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,3 +20,9 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     console = Console()
     console.width = max(console.width, _WIDTH, table.__rich_measure__(console, console.options.update(max_width=1000)).maximum)
     console.print(table)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]], text: int = 1) -> str:
+    """The same for a file of Markdown."""
+    lines = [list(columns), [*["---"] * text, *["---:"] * (len(columns) - text)], *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

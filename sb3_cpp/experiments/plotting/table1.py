@@ -6,6 +6,7 @@ from sb3_cpp.experiments.comparison import ordered, tasks_of
 from sb3_cpp.experiments.plotting.canvas import short_name
 from sb3_cpp.experiments.plotting.styles import styles_for
 from sb3_cpp.experiments.results import Results
+from sb3_cpp.experiments.tables import markdown_table
 
 CRITERIA = {"oscillation_l2": "||OJ||_2", "oscillation_inf": "||OJ||_inf"}
 _LATEX = {"||OJ||_2": r"$\|\mathcal{O}J\|_2$", "||OJ||_inf": r"$\|\mathcal{O}J\|_\infty$"}
@@ -34,8 +35,7 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 def markdown(table: pd.DataFrame) -> str:
     text = numbers(table)
-    lines = [list(text.columns), ["---", "---", *["---:"] * (len(text.columns) - 2)], *text.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |" for line in lines) + "\n"
+    return markdown_table(list(text.columns), text.to_numpy().tolist(), 2) + "\n"
 
 
 def latex(table: pd.DataFrame) -> str:

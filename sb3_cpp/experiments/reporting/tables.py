@@ -11,7 +11,7 @@ from sb3_cpp.experiments.plotting.canvas import short_name
 from sb3_cpp.experiments.plotting.styles import styles_for
 from sb3_cpp.experiments.plotting.table1 import numbers, table1
 from sb3_cpp.experiments.reporting.html import Cell, table
-from sb3_cpp.experiments.result_display import decimals_for
+from sb3_cpp.experiments.result_tables import decimals_for
 from sb3_cpp.experiments.results import Results
 from sb3_cpp.metrics import significance_stars
 
