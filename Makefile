@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test test-fast lint format clean
+.PHONY: demo test test-fast lint format clean benchmark
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train DeepCPP on CartPole-v1, evaluate it and draw a picture"
 	@echo "make test       lint, types and the whole test suite"
 	@echo "make test-fast  the quick tests only (under two minutes)"
+	@echo "make benchmark  train and publish everything in results/ (hours; run it again to go on)"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and caches (never runs/)"
 
@@ -36,6 +37,24 @@ test: lint
 
 test-fast: .venv/dev
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+
+# The published benchmark, from training to the report pages; compare with `git diff results`
+ALGOS := cpp cvi mdqn modqn dqn qrdqn ppo a2c
+GAMES := MinAtar/Asterix-v1 MinAtar/Freeway-v1 MinAtar/Seaquest-v1
+GRID := $(BIN)/python scripts/benchmark.py
+publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3) --force && \
+	$(BIN)/python scripts/plot.py results/$(3) -o results/$(3)/figures --formats png --force && \
+	$(BIN)/python scripts/report.py results/$(3) -o results/$(3)/report.html --title "$(4)" --force
+
+benchmark: .venv/dev
+	$(GRID) minatar --algos $(ALGOS) dqn_average --envs $(GAMES) --seeds 3 --first-seed 100 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) cpp_default --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) cpp_default --envs Acrobot-v1 MountainCar-v0 --seeds 3 --first-seed 100 --jobs $(JOBS)
+	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 --jobs $(JOBS)
+	$(call publish,minatar,$(GAMES),minatar,MinAtar: three test games)
+	$(call publish,classic,CartPole-v1,cartpole,CartPole)
+	$(call publish,classic,Acrobot-v1 MountainCar-v0,classic,Classic control: Acrobot and MountainCar)
+	$(call publish,ablation,MinAtar/Breakout-v1,ablation,Ablation of the coefficient)
 
 format: .venv/dev
 	$(BIN)/ruff check --fix .

@@ -35,6 +35,7 @@ SUITE_MEASURES = (
     "normalised_oscillation_inf",
     "normalised_training_oscillation_l2",
     "normalised_auc",
+    "human_normalised",
 )
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 _ORDER = ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
@@ -50,12 +51,17 @@ def tasks_of(results: Results) -> list[str]:
     return list(dict.fromkeys(results.used().task))
 
 
-def choose_reference(results: Results, name: str | None = None) -> str:
-    """The algorithm that the others are compared with: the one named, else ``cpp``, else the first."""
+def check_reference(results: Results, name: str | None) -> None:
+    """Refuse a reference that no suite has."""
     algos = ordered(list(results.used().algo))
-    if name is not None and name not in algos:
+    if name is not None and algos and name not in algos:
         raise InvalidArgument(f"the reference must be one of the compared algorithms {', '.join(algos)}, got {name!r}")
-    return name or algos[0]
+
+
+def choose_reference(results: Results, name: str | None = None) -> str:
+    """The algorithm that the others of a suite are compared with: the one named, where it is, else ``cpp``, else the first."""
+    algos = ordered(list(results.used().algo))
+    return name if name is not None and name in algos else algos[0]
 
 
 def scores(results: Results, algo: str, measure: str, tasks: Sequence[str]) -> dict[str, np.ndarray]:
@@ -82,6 +88,16 @@ def shared_tasks(results: Results) -> list[str]:
     """The tasks over which algorithms are averaged: those on which the returns differ at all."""
     runs = results.used()
     return [task for task in tasks_of(results) if runs.loc[runs.task == task, "normalised_return"].notna().any()]
+
+
+def undecidable_tasks(results: Results) -> list[str]:
+    """The tasks that are in no average, because all evaluations of all runs are equal there."""
+    return [task for task in tasks_of(results) if task not in shared_tasks(results)]
+
+
+def why_no_average(results: Results) -> str:
+    """The reason why there is nothing to show over all tasks."""
+    return "no algorithm has runs on all tasks" if shared_tasks(results) else "all evaluations are equal on every task"
 
 
 def left_out(results: Results) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.cell_checks import describe_excluded
-from sb3_cpp.experiments.comparison import choose_reference
+from sb3_cpp.experiments.comparison import check_reference, choose_reference, why_no_average
 from sb3_cpp.experiments.result_tables import remarks, table_of_all_tasks, tables_as_markdown, tables_of_tasks
 from sb3_cpp.experiments.results import Choice, Results, load_results, save_results
 from sb3_cpp.experiments.tables import print_table
@@ -23,6 +23,7 @@ def gather(
 ) -> int:
     """Load runs, print the comparison and what is missing, and write the tidy files; returns the exit code of the script."""
     results = load_results(*paths, choice=choice)
+    check_reference(results, reference)
     for suite in results.suites():
         print_suite(results.suite(suite), reference)
     report_gaps(results)
@@ -48,9 +49,9 @@ def print_suite(results: Results, reference: str | None = None) -> None:
         print_table(*table)
     overall = table_of_all_tasks(results, reference)
     if overall is None:
-        print(f"{name}: no algorithm has runs on all tasks")
-        return
-    print_table(*overall)
+        print(f"{name}: {why_no_average(results)}")
+    else:
+        print_table(*overall)
     for line in remarks(results, reference):
         print(line)
 

@@ -7,9 +7,23 @@ import numpy as np
 import pandas as pd
 
 from sb3_cpp.experiments.cell_checks import describe_excluded
-from sb3_cpp.experiments.comparison import choose_reference, left_out, positions, suite_table, task_table
+from sb3_cpp.experiments.comparison import choose_reference, left_out, positions, suite_table, task_table, undecidable_tasks
 from sb3_cpp.experiments.results import Results
 from sb3_cpp.experiments.tables import markdown_table
+
+_MEASURES = {
+    "final_return": "final return",
+    "oscillation_l2": "l2 oscillation",
+    "oscillation_noise": "of noise alone",
+    "auc": "area under curve",
+    "human_normalised": "human-normalised",
+}
+_OVERALL = {
+    "normalised_return": "return",
+    "normalised_oscillation_l2": "l2 oscillation",
+    "normalised_auc": "area under curve",
+    "human_normalised": "human-normalised return",
+}
 
 
 class Table(NamedTuple):
@@ -21,17 +35,15 @@ class Table(NamedTuple):
 def tables_of_tasks(results: Results) -> list[Table]:
     """One table per task, a row per algorithm."""
     name, found, tables = results.suites()[0], task_table(results), []
+    shown = {measure: head for measure, head in _MEASURES.items() if (found.measure == measure).any()}
     for task in dict.fromkeys(found.task):
         here = found[found.task == task].set_index(["algo", "measure"])
         rows = [
             [algo, str(int(here.loc[(algo, "final_return"), "runs"]))]
-            + [
-                interval_text(here.loc[(algo, measure)]) if (algo, measure) in here.index else "-"
-                for measure in ("final_return", "oscillation_l2", "oscillation_noise", "auc")
-            ]
+            + [interval_text(here.loc[(algo, measure)]) if (algo, measure) in here.index else "-" for measure in shown]
             for algo in dict.fromkeys(here.index.get_level_values("algo"))
         ]
-        columns = ("algo", "runs", "final return", "l2 oscillation", "of noise alone", "area under curve")
+        columns = ("algo", "runs", *shown.values())
         tables.append(Table(f"{name}, {task}: IQM over seeds [95 % interval]", columns, rows))
     return tables
 
@@ -41,22 +53,23 @@ def table_of_all_tasks(results: Results, reference: str) -> Table | None:
     name, found = results.suites()[0], suite_table(results, reference).set_index(["algo", "measure"])
     if not len(found):
         return None
-    measures = ("normalised_return", "normalised_oscillation_l2", "normalised_auc")
+    measures = {measure: head for measure, head in _OVERALL.items() if measure in found.index.get_level_values("measure")}
     rows = []
     for algo in dict.fromkeys(found.index.get_level_values("algo")):
         chance = found.loc[(algo, "normalised_return")]
         better = "" if np.isnan(chance.better) else f"{chance.better:.2f} [{chance.better_low:.2f}, {chance.better_high:.2f}]"
         rows.append([algo, *[interval_text(found.loc[(algo, measure)]) for measure in measures], better])
-    columns = ("algo", "return", "l2 oscillation", "area under curve", f"P({reference} returns more)")
+    columns = ("algo", *measures.values(), f"P({reference} returns more)")
     tasks = int(found.tasks.iloc[0])
     return Table(f"{name}, {tasks} task(s), normalised by their range: IQM [95 % interval]", columns, rows)
 
 
 def remarks(results: Results, reference: str) -> list[str]:
-    """Where the reference stands against each other algorithm, and which could not be averaged."""
+    """Where the reference stands against each other algorithm, and what could not be averaged."""
     gaps = left_out(results).items()
     return [
         *positions(results, reference),
+        *(f"not averaged: {task}, where all evaluations are equal" for task in undecidable_tasks(results)),
         *(f"not averaged: {algo} has no run to compare on {', '.join(tasks)}" for algo, tasks in gaps),
     ]
 
@@ -75,8 +88,9 @@ def tables_as_markdown(results: Results, reference: str | None = None) -> str:
             parts += [f"**{table.title}**", markdown_table(table.columns, table.rows)]
         if lines := remarks(suite, own_reference):
             parts.append("\n".join(f"- {line}" for line in lines))
-    gaps = describe_excluded(results.runs)
-    parts.append("\n".join(f"- not compared: {line}" for line in gaps) if gaps else "Every run was compared, none is missing.")
+    gaps = [f"not compared: {line}" for line in describe_excluded(results.runs)]
+    gaps += [f"ignored, because it belongs to no suite: {folder}" for folder in results.ignored]
+    parts.append("\n".join(f"- {line}" for line in gaps) if gaps else "Every run was compared, none is missing.")
     return "\n\n".join(parts) + "\n"
 
 

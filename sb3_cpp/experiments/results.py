@@ -25,6 +25,7 @@ a fall through the whole range. Columns of runs.csv:
 - human_normalised: the final return on Atari, 0 for the random agent and 1 for the human tester
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,10 @@ import yaml
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.cell_checks import CELL, assess
-from sb3_cpp.experiments.run_measures import CURVE_COLUMNS, ITERATION_COLUMNS, RUN_COLUMNS, Tables, tabulate
+from sb3_cpp.experiments.run_measures import Tables, tabulate
 from sb3_cpp.experiments.run_records import read_run
+from sb3_cpp.experiments.table_files import CONFIGS, CURVES, ITERATIONS, RUNS, read_tables
 
-RUNS, CURVES, ITERATIONS, CONFIGS = "runs.csv", "curves.csv", "iterations.csv", "configs.yml"
 FILES = (RUNS, CURVES, ITERATIONS, CONFIGS)
 
 
@@ -141,7 +142,9 @@ def _load(path: Path) -> _Loaded:
     if not path.is_dir():
         raise InvalidArgument(f"runs must be a folder of runs or of their CSV files, got {str(path)!r}")
     if (path / RUNS).is_file():
-        tables = _read_tables(path)
+        if (run := next(_run_folders(path), None)) is not None:
+            raise InvalidArgument(f"{path} holds both {RUNS} and runs ({run}); move the CSV files elsewhere")
+        tables = read_tables(path)
         return _Loaded(tables, [str(path)] * len(tables.runs), [])
     records, ignored = [], []
     for folder in _run_folders(path):
@@ -156,35 +159,16 @@ def _load(path: Path) -> _Loaded:
     return _Loaded(tabulate([record for record, _ in records]), [folder for _, folder in records], ignored)
 
 
-def _run_folders(path: Path) -> Iterator[Path]:
-    """Folders called seed_<n>, without looking inside them."""
-    if path.resolve().name.removeprefix("seed_").isdigit() and path.resolve().name.startswith("seed_"):
+def _run_folders(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Folders called seed_<n>, without looking inside them; links are followed."""
+    name = Path(os.path.abspath(path)).name
+    if name.startswith("seed_") and name.removeprefix("seed_").isdigit():
         yield path
         return
-    for below in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()):
-        yield from _run_folders(below)
-
-
-def _read_tables(folder: Path) -> Tables:
-    runs = _read_csv(folder / RUNS, RUN_COLUMNS)
-    runs = runs[runs.state != "missing"]  # which cells are missing is found anew
-    curves, iterations = _read_csv(folder / CURVES, CURVE_COLUMNS), _read_csv(folder / ITERATIONS, ITERATION_COLUMNS)
-    try:
-        configs = yaml.safe_load((folder / CONFIGS).read_text(encoding="utf-8")) if (folder / CONFIGS).is_file() else []
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{folder / CONFIGS} must be YAML ({' '.join(str(error).split())[:200]})") from None
-    return Tables(runs, curves, iterations, configs or [])
-
-
-def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    try:
-        table = pd.read_csv(path)
-    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
-        raise InvalidArgument(f"{path} must be a CSV file of results ({' '.join(str(error).split())[:200]})") from None
-    missing = [column for column in columns if column not in table]
-    if missing:
-        raise InvalidArgument(f"{path} lacks the column{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
-    return table[list(columns)]
+    above = (*above, path.resolve())
+    for below in sorted(entry for entry in path.iterdir() if entry.is_dir()):
+        if below.resolve() not in above:  # a link that leads back
+            yield from _run_folders(below, above)
 
 
 def save_results(results: Results, folder: str | Path, force: bool = False) -> list[Path]:

@@ -1,5 +1,6 @@
 """What one run's folder says about it, whatever state the run is in."""
 
+import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,7 @@ class RunRecord:
 
 def read_run(folder: Path) -> RunRecord | None:
     """The record of a folder ``<suite>/<algo>/<env>/seed_<n>``; None if it is the run of something else (a search)."""
-    parts = folder.resolve().parts
+    parts = Path(os.path.abspath(folder)).parts  # names as the user sees them, also behind a link to another disk
     if len(parts) < 5:  # the root, and then the four
         return None
     suite, algo, env, seed = parts[-4:]
@@ -63,15 +64,17 @@ def read_run(folder: Path) -> RunRecord | None:
         settings = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = settings["config"]
         task, total = str(config["env"]), int(config["n_timesteps"])
-        if task.replace("/", "-") != env or int(config["seed"]) != number:
+        if task.replace("/", "-") != env:
             return None
+        if int(config["seed"]) != number:
+            return RunRecord(suite, task, algo, number, problem=f"{CONFIG_FILE} is of another run, with seed {config['seed']}")
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
         return RunRecord(suite, env, algo, number, problem=f"{CONFIG_FILE} {reason}")
     record = RunRecord(suite, task, algo, number, n_timesteps=total, settings=settings)
     try:
         _read_logs(record, folder)
-    except (OSError, UnicodeDecodeError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+    except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError, zipfile.BadZipFile, EOFError) as error:
         record.problem = f"its logs cannot be read ({' '.join(str(error).split())[:200]})"
         return record
     record.state, record.problem = _state(record, folder)
@@ -90,6 +93,8 @@ def _read_logs(record: RunRecord, folder: Path) -> None:
         errors = [result.std(ddof=1) / np.sqrt(result.size) if result.size > 1 else np.nan for result in results]
         if not np.isfinite(means).all():
             raise ValueError(f"{EVALUATIONS} has returns that are not finite")
+        if not (np.diff(steps) > 0).all():
+            raise ValueError(f"{EVALUATIONS} has steps that do not grow")
         record.evaluations = pd.DataFrame({"step": steps.astype(np.int64), "return": means, "error": errors})
         record.timesteps = int(steps[-1]) if len(steps) else 0
     if (folder / MONITOR).is_file() and (folder / MONITOR).stat().st_size:

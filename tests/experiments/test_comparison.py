@@ -8,6 +8,7 @@ from scipy import stats
 
 from sb3_cpp.experiments.comparison import (
     averaged_algorithms,
+    check_reference,
     choose_reference,
     left_out,
     ordered,
@@ -133,5 +134,6 @@ def test_a_difference_whose_interval_holds_zero_is_undecided(tmp_path: Path) -> 
 def test_the_reference_must_be_there(results: Results) -> None:
     assert choose_reference(results) == "cpp"
     assert choose_reference(results, "dqn") == "dqn"
+    assert choose_reference(results, "of another suite") == "cpp"
     with pytest.raises(ValueError, match="must be one of the compared algorithms cpp, dqn, ppo, got 'sac'"):
-        choose_reference(results, "sac")
+        check_reference(results, "sac")

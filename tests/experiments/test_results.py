@@ -7,8 +7,11 @@ import pandas as pd
 import pytest
 
 from sb3_cpp.experiments.cell_checks import describe_excluded
+from sb3_cpp.experiments.comparison import why_no_average
+from sb3_cpp.experiments.result_tables import remarks, table_of_all_tasks, tables_as_markdown
 from sb3_cpp.experiments.results import FILES, Choice, load_results, save_results
 from sb3_cpp.experiments.runner import train_run
+from sb3_cpp.metrics import iqm
 from tests.experiments.small_runs import small_config
 from tests.experiments.synthetic_runs import write_grid, write_run
 
@@ -196,6 +199,8 @@ def test_a_place_without_runs_is_refused(tmp_path: Path, make, message: str) -> 
         ("curves.csv", None, "must be a CSV file"),
         ("curves.csv", "suite,task,algo,seed,series,step\n", "lacks the column return"),
         ("configs.yml", "a: [", "must be YAML"),
+        ("configs.yml", "a: 1", "must be a list of entries"),
+        ("configs.yml", "- 1", "must be a list of entries"),
     ],
 )
 def test_broken_csv_files_are_refused_by_name(tmp_path: Path, file: str, content: str | None, message: str) -> None:
@@ -206,6 +211,83 @@ def test_broken_csv_files_are_refused_by_name(tmp_path: Path, file: str, content
         (tmp_path / "tidy" / file).write_text(content)
     with pytest.raises(ValueError, match=f"{file} {message}"):
         load_results(tmp_path / "tidy")
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "value", "message"),
+    [
+        ("runs.csv", "final_return", "many", "must have numbers in the column final_return"),
+        ("runs.csv", "final_return", "inf", "must have a finite final_return for seed 0 of cpp on"),
+        ("runs.csv", "final_return", "", "must have a finite final_return for seed 0 of cpp on"),
+        ("runs.csv", "seed", "first", "must have numbers in the column seed"),
+        ("runs.csv", "seed", "", "must have whole numbers in the column seed"),
+        ("curves.csv", "return", "high", "must have numbers in the column return"),
+    ],
+)
+def test_cells_that_make_no_sense_are_refused_by_name(
+    tmp_path: Path, file: str, column: str, value: str, message: str
+) -> None:
+    save_results(load_results(write_grid(tmp_path / "runs", algos=("cpp",), seeds=1)), tmp_path / "tidy")
+    table = pd.read_csv(tmp_path / "tidy" / file).astype({column: object})
+    table.loc[0, column] = value
+    table.to_csv(tmp_path / "tidy" / file, index=False)
+    with pytest.raises(ValueError, match=f"{file} {message}"):
+        load_results(tmp_path / "tidy")
+
+
+def test_a_table_without_runs_is_refused(tmp_path: Path) -> None:
+    save_results(load_results(write_grid(tmp_path / "runs", seeds=1)), tmp_path / "tidy")
+    pd.read_csv(tmp_path / "tidy" / "runs.csv").head(0).to_csv(tmp_path / "tidy" / "runs.csv", index=False)
+    with pytest.raises(ValueError, match="holds no run"):
+        load_results(tmp_path / "tidy")
+
+
+def test_runs_beside_csv_files_are_not_overlooked(tmp_path: Path) -> None:
+    save_results(load_results(write_grid(tmp_path, seeds=1)), tmp_path)
+    with pytest.raises(ValueError, match=r"holds both runs.csv and runs \(.*seed_0\); move the CSV files elsewhere"):
+        load_results(tmp_path)
+
+
+def test_a_renamed_run_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, seed=2)
+    folder.rename(folder.with_name("seed_12"))
+    runs = load_results(tmp_path).runs
+    assert runs[["seed", "state", "excluded"]].to_numpy().tolist() == [
+        [12, "unreadable", "config.yml is of another run, with seed 2"]
+    ]
+
+
+def test_runs_behind_a_link_are_read_under_the_name_of_the_link(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "cpp")
+    write_run(tmp_path / "disk", "dqn", suite="elsewhere")
+    (tmp_path / "runs" / "classic" / "mine").symlink_to(tmp_path / "disk" / "elsewhere" / "dqn")
+    (tmp_path / "runs" / "classic" / "loop").symlink_to(tmp_path / "runs")
+    runs = load_results(tmp_path / "runs").runs
+    assert list(zip(runs.suite, runs.algo)) == [("classic", "cpp"), ("classic", "mine")]
+
+
+def test_tasks_without_any_difference_are_named(tmp_path: Path) -> None:
+    write_grid(tmp_path, algos=("cpp", "dqn"), envs=("CartPole-v1",), seeds=2)
+    for algo in ("cpp", "dqn"):
+        for seed in range(2):
+            write_run(tmp_path, algo, "MountainCar-v0", seed, evaluations=(-200.0,) * 10)
+    assert "not averaged: MountainCar-v0, where all evaluations are equal" in remarks(load_results(tmp_path), "cpp")
+    alone = load_results(tmp_path, choice=Choice(envs=["MountainCar-v0"]))
+    assert why_no_average(alone) == "all evaluations are equal on every task"
+
+
+def test_human_normalised_scores_are_averaged_over_games(tmp_path: Path) -> None:
+    for env in ("SeaquestNoFrameskip-v4", "BreakoutNoFrameskip-v4"):
+        for algo in ("cpp", "dqn"):
+            for seed in range(2):
+                write_run(tmp_path, algo, env, seed, evaluations=(1.0, 2.0, 3.0 + seed))
+    results = load_results(tmp_path)
+    assert "| human-normalised |" in tables_as_markdown(results)
+    overall = table_of_all_tasks(results, "cpp")
+    assert overall is not None
+    scores = results.runs.loc[results.runs.algo == "cpp", ["task", "human_normalised"]].groupby("task").human_normalised
+    expected = float(iqm({str(task): values.to_numpy() for task, values in scores}))
+    assert overall.rows[0][overall.columns.index("human-normalised return")].startswith(f"{expected:.3f} [")
 
 
 @pytest.mark.slow

@@ -65,6 +65,23 @@ def test_evaluations_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     assert "not finite" in record.problem
 
 
+def test_evaluations_whose_steps_do_not_grow_are_refused(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    np.savez(folder / "evaluations.npz", timesteps=[100, 200, 200], results=[[1.0], [2.0], [3.0]])
+    record = read_run(folder)
+    assert record is not None
+    assert record.problem == "its logs cannot be read (evaluations.npz has steps that do not grow)"
+
+
+def test_a_config_with_nothing_for_a_number_makes_the_run_unreadable(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    config = (folder / "config.yml").read_text()
+    (folder / "config.yml").write_text(config.replace("n_envs: 1", "n_envs: null"))
+    record = read_run(folder)
+    assert record is not None
+    assert record.problem.startswith("its logs cannot be read")
+
+
 def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     (folder / "config.yml").unlink()

@@ -91,6 +91,16 @@ def test_a_clean_sweep_is_not_certainty() -> None:
     assert lost == (0.0, 0.0, pytest.approx(1.0 - 0.025 ** (1 / 3)))
 
 
+def test_sweeps_in_both_directions_and_ties_are_not_certainty() -> None:
+    """Doubt 1 - 0.025^(1/3) of each task, a third of it in the mean, added as of independent parts."""
+    high, low = [4.0, 5.0, 6.0], [1.0, 2.0, 3.0]
+    split = probability_of_improvement({"a": high, "b": low, "c": high}, {"a": low, "b": high, "c": low})
+    doubt = (1.0 - 0.025 ** (1 / 3)) / 3
+    assert split == pytest.approx((2 / 3, 2 / 3 - np.sqrt(2) * doubt, 2 / 3 + doubt))
+    ties = probability_of_improvement({"a": [5.0] * 3}, {"a": [5.0] * 3})
+    assert ties == pytest.approx((0.5, 0.5 - 1.5 * doubt, 0.5 + 1.5 * doubt))
+
+
 def test_profile_by_hand() -> None:
     """Above 0: 2 of 4 and 1 of 1, above 1: 1 of 4 and 1 of 1, above 5: none."""
     profile = performance_profile({"a": [0.0, 0.0, 1.0, 2.0], "b": [3.0]}, [0.0, 1.0, 5.0])

@@ -44,6 +44,18 @@ def test_probability_of_improvement_covers_the_truth() -> None:
     assert 0.93 <= hits / SETS <= 0.97
 
 
+@pytest.mark.parametrize(("effects", "runs"), [((2.5, 2.5, -2.5), 3), ((1.0, 1.0, 0.0), 3), ((3.0,), 3)])
+def test_probability_of_improvement_knows_that_few_runs_may_all_win_by_chance(effects: tuple[float, ...], runs: int) -> None:
+    """Tasks on which one side wins every pair show no spread; their intervals must not be points."""
+    truth, rng, hits = np.mean(stats.norm.cdf(np.array(effects) / np.sqrt(2))), np.random.default_rng(6), 0
+    for i in range(SETS // 4):
+        first = {str(task): rng.normal(effect, 1.0, runs) for task, effect in enumerate(effects)}
+        second = {task: rng.normal(0.0, 1.0, runs) for task in first}
+        interval = probability_of_improvement(first, second, draws=DRAWS, seed=i)
+        hits += interval.low <= truth <= interval.high
+    assert hits / (SETS // 4) >= 0.93
+
+
 def test_band_of_the_profile_covers_the_truth() -> None:
     """Half of all runs lie above their mean; steps of 1/30 make the share coarse, and the band a little long."""
     rng = np.random.default_rng(4)

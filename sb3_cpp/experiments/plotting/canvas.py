@@ -91,8 +91,10 @@ def step_text(value: float) -> str:
 
 
 def short_name(task: str) -> str:
-    """``MinAtar/Breakout-v1`` as ``Breakout``, ``SeaquestNoFrameskip-v4`` as ``Seaquest``."""
-    return task.rpartition("/")[2].rpartition("-v")[0].removesuffix("NoFrameskip") or task
+    """``MinAtar/Breakout-v1`` as ``MinAtar Breakout``, ``SeaquestNoFrameskip-v4`` and ``ALE/Seaquest-v5`` as ``Seaquest``."""
+    family, _, name = task.rpartition("/")
+    name = name.rpartition("-v")[0].removesuffix("NoFrameskip")
+    return f"MinAtar {name}" if name and family == "MinAtar" else name or task
 
 
 def line_handles(styles: Mapping[str, AlgorithmStyle], markers: bool = False) -> list[Line2D]:
@@ -109,6 +111,12 @@ def line_handles(styles: Mapping[str, AlgorithmStyle], markers: bool = False) ->
         )
         for style in styles.values()
     ]
+
+
+def band_handle(intervals: bool) -> Line2D:
+    """What the legend says of the bands around curves."""
+    label = "95 % interval" if intervals else "range of seeds"
+    return Line2D([], [], color="black", alpha=BAND, linewidth=7, solid_capstyle="butt", label=label)
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

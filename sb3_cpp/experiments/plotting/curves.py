@@ -42,13 +42,26 @@ def curve_set(results: Results, task: str, algo: str, series: str) -> CurveSet |
     return CurveSet(steps, np.stack([np.interp(steps, x, y) for x, y in curves]))
 
 
+def shows_intervals(results: Results, algos: Sequence[str], tasks: Sequence[str]) -> bool:
+    """Whether the bands of a figure are intervals. The intervals of fewer than 5 seeds would cover the picture; if there are
+    such runs, all bands reach from the lowest seed to the highest, so that they can be compared."""
+    runs = results.used()
+    runs = runs[runs.algo.isin(algos) & runs.task.isin(tasks)]
+    return bool((runs.groupby(["algo", "task"]).seed.nunique() >= ENOUGH_SEEDS).all())
+
+
 def plot_curves(
-    ax: Axes, results: Results, task: str, algos: Sequence[str], reference: str, series: str = "evaluation"
+    ax: Axes,
+    results: Results,
+    task: str,
+    algos: Sequence[str],
+    reference: str,
+    series: str = "evaluation",
+    intervals: bool = True,
 ) -> None:
     """One line per algorithm with a band; the axis shows the range of the runs themselves.
 
-    The band is the pointwise 95 % interval; with fewer than 5 seeds, whose intervals would cover the picture, it reaches from
-    the lowest seed to the highest.
+    :param intervals: bands are pointwise 95 % intervals; else they reach from the lowest seed to the highest
     """
     styles = styles_for(algos)
     lowest, highest = np.inf, -np.inf
@@ -59,7 +72,7 @@ def plot_curves(
         middle = iqm_interval({task: curves.returns})
         opacity, above = (BAND, 3) if algo == reference or len(styles) < 4 else (FAINT_BAND, 2)
         ax.plot(curves.steps, middle.estimate, color=style.colour, linestyle=style.dashes, linewidth=1.4, zorder=above)
-        if len(curves.returns) < ENOUGH_SEEDS:
+        if not intervals:
             middle = Interval(middle.estimate, curves.returns.min(axis=0), curves.returns.max(axis=0))
         ax.fill_between(curves.steps, middle.low, middle.high, color=style.colour, alpha=opacity, linewidth=0)
         lowest, highest = min(lowest, curves.returns.min()), max(highest, curves.returns.max())

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sb3_cpp.checks import InvalidArgument, check_choice
-from sb3_cpp.experiments.comparison import choose_reference, tasks_of
+from sb3_cpp.experiments.comparison import check_reference, choose_reference, tasks_of
 from sb3_cpp.experiments.plotting.canvas import FORMATS, save_figure
 from sb3_cpp.experiments.plotting.pictures import NAMES, pictures
 from sb3_cpp.experiments.plotting.table1 import table1_files
@@ -31,6 +31,7 @@ def plot(
         check_choice("--figures", name, (*NAMES, TABLE1))
     chosen = tuple(figures) or (*NAMES, TABLE1)
     results, out = load_results(*paths, choice=choice), Path(out)
+    check_reference(results, reference)
     parts = {name: results.suite(name) for name in results.suites()}
     parts = {name: part for name, part in parts.items() if len(part.used())}
     if not parts:

@@ -1,41 +1,53 @@
 """Figures over training: curves of all tasks (the paper's Fig. 4), of the ablation (Fig. 5), of one task, and the traces."""
 
+from matplotlib.figure import Figure
+
 from sb3_cpp.experiments.comparison import ordered, tasks_of
-from sb3_cpp.experiments.plotting.canvas import COLUMN, PAGE, legend_below, line_handles, new_figure, panels
-from sb3_cpp.experiments.plotting.curves import plot_curves
+from sb3_cpp.experiments.plotting.canvas import COLUMN, PAGE, band_handle, legend_below, line_handles, new_figure, panels
+from sb3_cpp.experiments.plotting.curves import plot_curves, shows_intervals
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.styles import styles_for
 from sb3_cpp.experiments.plotting.traces import QUANTITIES, plot_trace, traced
 from sb3_cpp.experiments.results import Results
 
 ABLATION = "cpi_"  # the designs of the ablation have names that begin with it
-_BAND = (
-    "Lines are interquartile means over seeds, bands their pointwise 95 % bootstrap intervals, cut at the frame; with fewer "
-    "than 5 seeds the bands reach from the lowest to the highest seed."
-)
+_BAND = {
+    True: "Lines are interquartile means over seeds, bands their pointwise 95 % bootstrap intervals, cut at the frame.",
+    False: "Lines are interquartile means over seeds, bands reach from the lowest to the highest seed.",
+}
 
 
 def curves_of_all_tasks(results: Results, reference: str, series: str = "evaluation") -> Picture:
     """The paper's Fig. 4: a panel per task, the names of the algorithms in the cell after them."""
     tasks, algos = tasks_of(results), ordered(list(results.used().algo))
-    figure, axes = panels(len(tasks), handles=line_handles(styles_for(algos)))
-    for ax, task in zip(axes, tasks):
-        plot_curves(ax, results, task, algos, reference, series)
+    figure, band = _curves(results, tasks, algos, reference, series)
     if series == "evaluation":
-        return Picture("fig4", "Learning curves (layout of the paper's Fig. 4)", f"Return of the evaluations. {_BAND}", figure)
-    caption = f"Mean return of the last 100 training episodes, exploration included. {_BAND}"
+        return Picture("fig4", "Learning curves (layout of the paper's Fig. 4)", f"Return of the evaluations. {band}", figure)
+    caption = f"Mean return of the last 100 training episodes, exploration included. {band}"
     return Picture("training_curves", "Training curves", caption, figure)
+
+
+def _curves(
+    results: Results, tasks: list[str], algos: list[str], reference: str, series: str = "evaluation", height: float = 2.1
+) -> tuple[Figure, str]:
+    """A panel per task, and what the bands are."""
+    intervals = shows_intervals(results, algos, tasks)
+    figure, axes = panels(len(tasks), height, [*line_handles(styles_for(algos)), band_handle(intervals)])
+    for ax, task in zip(axes, tasks):
+        plot_curves(ax, results, task, algos, reference, series, intervals)
+    return figure, _BAND[intervals]
 
 
 def curves_of_task(results: Results, task: str, reference: str) -> Picture:
     """One task at column width."""
     used = results.used()
     algos = ordered(list(used[used.task == task].algo))
+    intervals = shows_intervals(results, algos, [task])
     figure = new_figure(COLUMN, 2.4)
-    plot_curves(figure.subplots(), results, task, algos, reference)
-    legend_below(figure, line_handles(styles_for(algos)))
+    plot_curves(figure.subplots(), results, task, algos, reference, intervals=intervals)
+    legend_below(figure, [*line_handles(styles_for(algos)), band_handle(intervals)])
     name = f"curve_{task.replace('/', '-')}"
-    return Picture(name, f"Learning curves: {task}", f"Return of the evaluations. {_BAND}", figure)
+    return Picture(name, f"Learning curves: {task}", f"Return of the evaluations. {_BAND[intervals]}", figure)
 
 
 def ablation_curves(results: Results) -> Picture:
@@ -47,10 +59,9 @@ def ablation_curves(results: Results) -> Picture:
         return Picture(name, title, f"there are no runs of the ablation ({ABLATION}…)", None)
     algos = [*designs, *(algo for algo in ("cpp",) if (used.algo == algo).any())]
     tasks = [task for task in tasks_of(results) if used.loc[used.task == task, "algo"].isin(designs).any()]
-    figure, axes = panels(len(tasks), 2.4, line_handles(styles_for(algos)))
-    for ax, task in zip(axes, tasks):
-        plot_curves(ax, results, task, algos, "cpp")
-    return Picture(name, title, f"DeepCPI with four designs of zeta, and CPP. {_BAND}", figure)
+    figure, band = _curves(results, tasks, algos, "cpp", height=2.4)
+    words = f"DeepCPI with {len(designs)} design{'s' if len(designs) > 1 else ''} of zeta"
+    return Picture(name, title, f"{words}{', and CPP' if 'cpp' in algos else ''}. {band}", figure)
 
 
 def traces(results: Results) -> Picture:

@@ -1,6 +1,6 @@
 """Figures over all tasks: performance profiles and the probability of improvement."""
 
-from sb3_cpp.experiments.comparison import averaged_algorithms, scores, shared_tasks, suite_table
+from sb3_cpp.experiments.comparison import averaged_algorithms, scores, shared_tasks, suite_table, why_no_average
 from sb3_cpp.experiments.plotting.canvas import PAGE, legend_below, line_handles, new_figure
 from sb3_cpp.experiments.plotting.picture import Picture
 from sb3_cpp.experiments.plotting.profiles import plot_improvement, plot_profiles
@@ -13,7 +13,7 @@ def profiles(results: Results, reference: str) -> Picture:
     name, title = "profiles", "Performance profiles"
     tasks, algos = shared_tasks(results), averaged_algorithms(results)
     if not (tasks and algos):
-        return Picture(name, title, "no algorithm has runs on all tasks", None)
+        return Picture(name, title, why_no_average(results), None)
     figure = new_figure(PAGE, 2.4)
     left, right = figure.subplots(1, 2)
     returns, falls = (

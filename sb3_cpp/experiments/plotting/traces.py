@@ -24,13 +24,13 @@ def plot_trace(ax: Axes, results: Results, task: str, quantity: str, algos: Sequ
     drawn = False
     for algo, style in styles_for(algos).items():
         values = table[(table.task == task) & (table.algo == algo)]
-        values = values[values[quantity] > 0]
-        if not len(values):
+        by_step = values.dropna(subset=[quantity]).groupby("timesteps")[quantity]
+        middle, low, high = (part.where(part > 0) for part in (by_step.median(), by_step.min(), by_step.max()))
+        if not high.notna().any():
             continue
-        by_step = values.groupby("timesteps")[quantity]
-        steps, middle = np.array(by_step.median().index, dtype=float), by_step.median().to_numpy()
-        ax.plot(steps, middle, color=style.colour, linestyle=style.dashes, linewidth=1.3)
-        ax.fill_between(steps, by_step.min(), by_step.max(), color=style.colour, alpha=0.15, linewidth=0)
+        steps, lowest = np.array(high.index, dtype=float), values.loc[values[quantity] > 0, quantity].min()
+        ax.plot(steps, middle.to_numpy(), color=style.colour, linestyle=style.dashes, linewidth=1.3)
+        ax.fill_between(steps, low.fillna(lowest), high, color=style.colour, alpha=0.15, linewidth=0)
         drawn = True
     if drawn:
         ax.set_yscale("log")

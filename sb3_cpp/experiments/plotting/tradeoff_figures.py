@@ -10,6 +10,7 @@ from sb3_cpp.experiments.comparison import (
     significance_table,
     suite_table,
     tasks_of,
+    why_no_average,
 )
 from sb3_cpp.experiments.plotting.bars import plot_bars
 from sb3_cpp.experiments.plotting.canvas import COLUMN, line_handles, new_figure, panels, short_name
@@ -27,7 +28,7 @@ def pareto_of_all_tasks(results: Results) -> Picture:
     name, title = "pareto", "Return against oscillation, all tasks"
     tasks, algos = shared_tasks(results), averaged_algorithms(results)
     if not (tasks and algos):
-        return Picture(name, title, "no algorithm has runs on all tasks", None)
+        return Picture(name, title, why_no_average(results), None)
     points = {
         algo: (
             iqm_interval(scores(results, algo, "normalised_return", tasks)),

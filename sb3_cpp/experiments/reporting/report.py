@@ -7,7 +7,16 @@ from pathlib import Path
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.experiments.cell_checks import describe_excluded
-from sb3_cpp.experiments.comparison import choose_reference, left_out, ordered, positions, tasks_of
+from sb3_cpp.experiments.comparison import (
+    check_reference,
+    choose_reference,
+    left_out,
+    ordered,
+    positions,
+    tasks_of,
+    undecidable_tasks,
+    why_no_average,
+)
 from sb3_cpp.experiments.plotting.canvas import short_name
 from sb3_cpp.experiments.plotting.pictures import pictures
 from sb3_cpp.experiments.plotting.styles import styles_for
@@ -41,6 +50,7 @@ def report(
     if out.exists() and not force:
         raise InvalidArgument(f"{out} already exists; choose another name, or use --force")
     results = load_results(*paths, choice=choice)
+    check_reference(results, reference)
     text = report_page(results, title, reference, shlex.join([Path(sys.executable).name, *sys.argv]))
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
@@ -91,10 +101,11 @@ def _suite(results: Results, reference: str | None) -> str:
         for runs in tasks
     )
     parts = [paragraph(f"{names}. {lengths}."), "<h3>All tasks</h3>"]
-    parts.append(overall_table(results, reference) or paragraph("No algorithm has runs on all tasks."))
+    parts.append(overall_table(results, reference) or paragraph(f"{why_no_average(results).capitalize()}."))
     missing = [
         f"Not averaged: {algo} has no run to compare on {', '.join(lacking)}." for algo, lacking in left_out(results).items()
     ]
+    missing += [f"Not averaged: {task}, where all evaluations are equal." for task in undecidable_tasks(results)]
     found = positions(results, reference)
     if found:
         parts.append(
@@ -108,7 +119,7 @@ def _suite(results: Results, reference: str | None) -> str:
         if drawn.figure is None:
             not_drawn.append(f"Not drawn: {drawn.title}: {drawn.caption}.")
         elif drawn.name.startswith("curve_"):
-            small.append(picture(drawn.figure, drawn.title, drawn.title))
+            small.append(picture(drawn.figure, drawn.title, f"{drawn.title}. {drawn.caption}"))
         else:
             parts += [f"<h3>{text_of(drawn.title)}</h3>", picture(drawn.figure, drawn.title, drawn.caption)]
     parts += ["<h3>Learning curves, task by task</h3>", f'<div class="pairs">{"".join(small)}</div>']
@@ -124,7 +135,9 @@ def _suite(results: Results, reference: str | None) -> str:
 
 def _excluded(results: Results) -> str:
     parts = [
-        excluded_table(results) if describe_excluded(results.runs) else paragraph("Every run was compared, none is missing.")
+        excluded_table(results)
+        if describe_excluded(results.runs)
+        else paragraph("" if results.ignored else "Every run was compared, none is missing.")
     ]
     if results.ignored:
         parts.append(paragraph(f"Ignored, because they belong to no suite: {len(results.ignored)} folders."))

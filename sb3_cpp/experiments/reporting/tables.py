@@ -20,6 +20,7 @@ _SUITE = {
     "normalised_oscillation_l2": "‖OJ‖₂",
     "normalised_training_oscillation_l2": "‖OJ‖₂ in training",
     "normalised_auc": "area under curve",
+    "human_normalised": "human-normalised return",
 }
 _UNKNOWN: dict[Hashable, Any] = dict.fromkeys(("iqm", "low", "high"), np.nan)
 _TASK = {
@@ -40,13 +41,20 @@ def overall_table(results: Results, reference: str) -> str:
     if not len(found):
         return ""
     label = styles_for([reference])[reference].label
-    columns = ["algorithm", "runs", *_SUITE.values(), f"P({label} returns more)", f"P({label} oscillates less)"]
+    shown = [measure for measure in _SUITE if (found.measure == measure).any()]
+    columns = [
+        "algorithm",
+        "runs",
+        *(_SUITE[measure] for measure in shown),
+        f"P({label} returns more)",
+        f"P({label} oscillates less)",
+    ]
     columns += ["p of return", "p of ‖OJ‖₂"]
     rows: list[list[Cell | str]] = []
     for algo, group in found.groupby("algo", sort=False):
         by = {row["measure"]: row for row in group.to_dict("records")}
         gain, fall = by["normalised_return"], by["normalised_oscillation_l2"]
-        cells = [_number(gain["runs"], 0), *(_estimate(by.get(measure, _UNKNOWN), "iqm", "low", "high") for measure in _SUITE)]
+        cells = [_number(gain["runs"], 0), *(_estimate(by.get(measure, _UNKNOWN), "iqm", "low", "high") for measure in shown)]
         cells += [_estimate(row, "better", "better_low", "better_high", 2) for row in (gain, fall)]
         rows.append([_algorithm(str(algo)), *cells, *(_p_value(row["p_holm"]) for row in (gain, fall))])
     tasks = int(found.tasks.iloc[0])

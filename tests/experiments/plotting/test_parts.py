@@ -8,7 +8,8 @@ from matplotlib.colors import to_rgb
 
 from sb3_cpp.experiments.plotting.bars import plot_bars
 from sb3_cpp.experiments.plotting.canvas import FORMATS, line_handles, new_figure, panels, save_figure, short_name, step_text
-from sb3_cpp.experiments.plotting.curves import curve_set, plot_curves
+from sb3_cpp.experiments.plotting.curves import curve_set, plot_curves, shows_intervals
+from sb3_cpp.experiments.plotting.learning_figures import curves_of_task
 from sb3_cpp.experiments.plotting.pareto import plot_pareto
 from sb3_cpp.experiments.plotting.profiles import plot_profiles
 from sb3_cpp.experiments.plotting.styles import STYLES, styles_for
@@ -41,7 +42,8 @@ def test_no_two_algorithms_look_alike() -> None:
 
 @pytest.mark.parametrize("eye", [np.eye(3), DEUTERANOPIA, PROTANOPIA], ids=["usual", "deuteranopia", "protanopia"])
 def test_colours_of_the_benchmark_can_be_told_apart(eye: np.ndarray) -> None:
-    colours = [lab(STYLES[algo].colour, eye) for algo in ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")]
+    algos = ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c", "a_variant", "another", "one_more")
+    colours = [lab(style.colour, eye) for style in styles_for(algos).values()]
     distances = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
     assert min(distances) > 15.0  # two shades differ visibly from about 2.3 on
 
@@ -57,7 +59,7 @@ def test_an_algorithm_keeps_its_style_and_others_get_one_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("task", "name"),
     [
-        ("MinAtar/Breakout-v1", "Breakout"),
+        ("MinAtar/Breakout-v1", "MinAtar Breakout"),
         ("SeaquestNoFrameskip-v4", "Seaquest"),
         ("CartPole-v1", "CartPole"),
         ("sb3_cpp/DangerGridworld-v0", "DangerGridworld"),
@@ -84,16 +86,28 @@ def test_curve_is_the_iqm_over_seeds_within_its_band(tmp_path: Path) -> None:
     assert ax.get_ylim()[0] < curves.returns.min()
 
 
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_band_is_the_range_of_few_seeds_and_the_interval_of_more(tmp_path: Path, seeds: int) -> None:
-    results = load_results(write_grid(tmp_path, algos=("dqn",), envs=("CartPole-v1",), seeds=seeds))
+@pytest.mark.parametrize("intervals", [False, True])
+def test_band_is_the_range_of_seeds_or_the_interval(tmp_path: Path, intervals: bool) -> None:
+    results = load_results(write_grid(tmp_path, algos=("dqn",), envs=("CartPole-v1",), seeds=5))
     curves = curve_set(results, "CartPole-v1", "dqn", "evaluation")
     assert curves is not None
     ax = new_figure(3, 3).subplots()
-    plot_curves(ax, results, "CartPole-v1", ["dqn"], "dqn")
+    plot_curves(ax, results, "CartPole-v1", ["dqn"], "dqn", intervals=intervals)
     corners = ax.collections[0].get_paths()[0].vertices[:, 1]
-    expected = curves.returns if seeds < 5 else np.array(iqm_interval({"x": curves.returns})[1:])
+    expected = np.array(iqm_interval({"x": curves.returns})[1:]) if intervals else curves.returns
     assert (corners.min(), corners.max()) == pytest.approx((expected.min(), expected.max()))
+
+
+def test_bands_of_a_figure_are_of_one_kind_and_its_legend_says_which(tmp_path: Path) -> None:
+    """An algorithm with fewer seeds must not look more certain than one with all of them."""
+    write_grid(tmp_path, algos=("cpp", "dqn"), envs=("CartPole-v1",), seeds=5)
+    write_grid(tmp_path, algos=("cpp",), envs=("Acrobot-v1",), seeds=4)
+    results = load_results(tmp_path)
+    assert shows_intervals(results, ["cpp", "dqn"], ["CartPole-v1"])
+    assert not shows_intervals(results, ["cpp", "dqn"], ["CartPole-v1", "Acrobot-v1"])
+    for task, words in (("CartPole-v1", "95 % interval"), ("Acrobot-v1", "range of seeds")):
+        legend = curves_of_task(results, task, "cpp").figure.legends[0]  # type: ignore[union-attr]
+        assert legend.get_texts()[-1].get_text() == words
 
 
 def test_seeds_with_other_steps_are_read_off_where_all_have_values(tmp_path: Path) -> None:
@@ -117,11 +131,11 @@ def test_runs_that_are_not_compared_are_not_drawn(tmp_path: Path) -> None:
 
 
 def test_trace_is_the_median_over_seeds(tmp_path: Path) -> None:
-    for seed, zeta in enumerate((0.1, 0.2, 0.9)):
-        write_run(tmp_path, seed=seed, zetas=[0.0, zeta])
+    for seed, zetas in enumerate(((0.0, 0.1, 0.0), (0.0, 0.2, 0.0), (0.0, 0.9, 0.9))):
+        write_run(tmp_path, seed=seed, zetas=zetas)
     ax = new_figure(3, 3).subplots()
     plot_trace(ax, load_results(tmp_path), "CartPole-v1", "zeta", ["cpp"])
-    assert ax.lines[0].get_ydata().tolist() == [0.2]  # the zero is not on the axis
+    assert ax.lines[0].get_ydata() == pytest.approx([np.nan, 0.2, np.nan], nan_ok=True)  # a zero is not on the axis
     assert ax.get_yscale() == "log"
 
 

@@ -49,7 +49,7 @@ def test_the_ablation_is_the_papers_fig_5(tmp_path: Path, algos: tuple[str, ...]
     figure = found["fig5"].figure
     assert figure is not None
     assert len(figure.axes[0].lines) == len(algos)
-    assert figure.axes[0].get_title() == "Seaquest"
+    assert figure.axes[0].get_title() == "MinAtar Seaquest"
 
 
 def test_only_the_chosen_figures_are_drawn(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_values_are_means_over_seeds(results: Results) -> None:
 
 def test_markdown_has_a_row_per_criterion_and_algorithm(results: Results) -> None:
     lines = markdown(table1(results)).splitlines()
-    assert lines[0] == "| Criterion | Algorithm | Asterix | Breakout |"
+    assert lines[0] == "| Criterion | Algorithm | MinAtar Asterix | MinAtar Breakout |"
     assert lines[2] == r"| \|\|OJ\|\|_2 | CPP | 1.00 | 2 |"
     assert lines[3].endswith("|  | 200 |")  # no run of it on Asterix
     assert len(lines) == 2 + 4
@@ -35,7 +35,7 @@ def test_markdown_has_a_row_per_criterion_and_algorithm(results: Results) -> Non
 
 def test_latex_has_the_layout_of_the_paper(results: Results) -> None:
     text = latex(table1(results))
-    assert text.startswith("\\begin{tabular}{|c|c|c|c|}\n\\hline\nCriterion & Algorithm & \\texttt{Asterix}")
+    assert text.startswith("\\begin{tabular}{|c|c|c|c|}\n\\hline\nCriterion & Algorithm & \\texttt{MinAtar Asterix}")
     assert r"\multirow{2}{*}{$\|\mathcal{O}J\|_2$} & CPP & 1.00 & 2 \\" in text
     assert r"DCPI, $\zeta$ = 0.5" in text
     assert text.count(r"\hline") == 4
