@@ -42,10 +42,10 @@ class DeepCPP(CautiousDQN):
         ``(1-alpha) temperature log(actions) / (1-gamma)`` to a value: 0.5 with the defaults, gamma 0.99 and 5 actions, and 2
         with the paper's 0.001 / 0.0134
     :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward; the paper's is 0.0134
-    :param zeta: how far a new policy is let in: a rule ("dcpp" the paper's, "linear_cpp", "dcpi", "cpi", "spi", "measured",
-        E-SPI's ``A / (delta * range)`` measured on the batches, or "typical", the same with the mean distance for the largest
-        one and the standard deviation for the range), recomputed at every target update, or a fixed number in [0, 1]; 1 is
-        plain regularised DQN
+    :param zeta: how far a new policy is let in, recomputed at every target update by a rule: "typical" and "measured" measure
+        the step on the batches, as E-SPI's ``A / (delta * range)``, "typical" with the mean distance for the largest one and
+        the standard deviation for the range; "dcpp" is the paper's, "linear_cpp", "dcpi", "cpi" and "spi" are others it
+        names; or a fixed number in [0, 1]; 1 is plain regularised DQN
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of its running maximum M_K, in [0, 1)
     :param r_max: bound of the absolute reward, > 0, for C_K
@@ -71,7 +71,7 @@ class DeepCPP(CautiousDQN):
         *dqn_args: Any,
         alpha: float = 0.9,
         temperature: float = 0.03,
-        zeta: str | float = "dcpp",
+        zeta: str | float = "typical",
         rho1: float = 0.99,
         rho2: float = 0.9999,
         r_max: float = 1.0,

@@ -64,7 +64,8 @@ def test_cpp_munchausen_target_is_mdqn(mdp, one_hot_env, clip):
 
 def test_the_advantage_of_the_munchausen_form_is_of_the_clipped_preferences(mdp, one_hot_env):
     alpha, T, clip = 0.8, 0.3, -0.1
-    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form="munchausen", munchausen_clip=clip)
+    kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip, "zeta": "dcpp"}
+    model, batch = make(DeepCPP, mdp, one_hot_env, form="munchausen", **kwargs)
     with th.no_grad():
         model._update_statistics(batch)
     old = softmax(mdp.target / T, axis=1)
@@ -199,7 +200,7 @@ def test_momentum_weight_falls_with_the_iterations_to_its_floor(one_hot_env, mdp
 def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_env, form):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
-    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form)
+    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta="dcpp")
     with th.no_grad():
         model._update_statistics(batch)
     old = softmax(mdp.target / (tau if form == "explicit" else T), axis=1)
