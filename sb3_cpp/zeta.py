@@ -157,8 +157,8 @@ def measured_spi(ratio: Scalar) -> Scalar:
     """E-SPI's coefficient with everything measured on batches, ``A / (delta * range)``, without its factor of gamma.
 
     ``ratio = m/M`` of an AdvantageTracker that is given the mean advantage of the new policy over the old one, and as maximum
-    ``delta * range`` (see :func:`exact_spi`), which C_K only bounds. Dropping the factor is what :func:`dcpi` and
-    :func:`dcpp` do too.
+    ``delta * range`` (see :func:`exact_spi`), which C_K only bounds, or, for typical instead of the worst states, the mean
+    distance times the standard deviation of the advantages. Dropping the factor is what :func:`dcpi` and :func:`dcpp` do too.
     """
     return _clip(ratio)
 
