@@ -48,9 +48,9 @@ publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3)
 
 benchmark: .venv/dev
 	$(GRID) minatar --algos $(ALGOS) dqn_average --envs $(GAMES) --seeds 3 --first-seed 100 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_default --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_default --envs MountainCar-v0 --seeds 3 --first-seed 100 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_default --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 50000 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) cpp_paper --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) cpp_paper --envs MountainCar-v0 --seeds 3 --first-seed 100 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) cpp_paper --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 50000 --jobs $(JOBS)
 	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 -n 150000 --jobs $(JOBS)
 	$(call publish,minatar,$(GAMES),minatar,MinAtar: three test games)
 	$(call publish,classic,CartPole-v1,cartpole,CartPole)
