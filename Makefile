@@ -49,12 +49,11 @@ publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3)
 benchmark: .venv/dev
 	$(GRID) minatar --algos $(ALGOS) dqn_average --envs $(GAMES) --seeds 3 --first-seed 100 --jobs $(JOBS)
 	$(GRID) classic --algos $(ALGOS) cpp_paper --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_paper --envs MountainCar-v0 --seeds 3 --first-seed 100 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_paper --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 50000 --jobs $(JOBS)
-	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 -n 150000 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) cpp_paper --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000 --jobs $(JOBS)
+	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 -n 100000 --jobs $(JOBS)
 	$(call publish,minatar,$(GAMES),minatar,MinAtar: three test games)
 	$(call publish,classic,CartPole-v1,cartpole,CartPole)
-	$(call publish,classic,Acrobot-v1 MountainCar-v0,classic,Classic control: Acrobot and MountainCar)
+	$(call publish,classic,Acrobot-v1,acrobot,Acrobot)
 	$(call publish,ablation,MinAtar/Breakout-v1,ablation,Ablation of the coefficient)
 
 format: .venv/dev

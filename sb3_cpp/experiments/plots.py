@@ -18,7 +18,7 @@ from sb3_cpp.experiments.run_records import read_episodes
 TRACES = {  # column of iterations.csv: title, colour (Okabe and Ito), logarithmic
     "zeta": ("zeta: how far the new policy is let in", "#0072B2", True),
     "m_K": ("m_K: mean advantage", "#009E73", False),
-    "M_K": ("M_K: largest advantage", "#CC79A7", False),
+    "M_K": ("M_K: its scale", "#CC79A7", False),
     "C_K": ("C_K: bound on one policy step", "#D55E00", True),
 }
 

@@ -83,7 +83,7 @@ def traces(results: Results) -> Picture:
             ax.label_outer()
     legend_below(figure, line_handles(styles_for(algos)))
     caption = (
-        "zeta: how far the new policy is let in; m_K, M_K: mean and largest advantage; C_K: bound on one policy step. "
+        "zeta: how far the new policy is let in; m_K, M_K: mean advantage and its scale; C_K: bound on one policy step. "
         "Lines are medians over seeds, bands reach from the smallest to the largest seed; logarithmic axes show no zeros."
     )
     return Picture(name, title, caption, figure)
