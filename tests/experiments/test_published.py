@@ -1,4 +1,4 @@
-"""What is published under results/ comes from the CSV files there, and the README's tables of results from what is published."""
+"""What is published under results/ comes from the CSV files there, and the README's tables of results from those pages."""
 
 import html
 from pathlib import Path
