@@ -9,7 +9,8 @@ from sb3_cpp.experiments.comparison import choose_reference, positions
 from sb3_cpp.experiments.result_tables import tables_as_markdown
 from sb3_cpp.experiments.results import load_results
 
-RESULTS = Path(__file__).resolve().parents[2] / "results"
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
 WITH_PAGES = ("cartpole", "minatar", "study", "study_long")
 WITHOUT = ("minatar_earlier", "study_cartpole")
 
@@ -33,3 +34,15 @@ def test_published_pages_and_figures_are_of_the_same_results(name: str) -> None:
     figures = {path.name for path in (RESULTS / name / "figures").iterdir()}
     assert {f"curve_{task.replace('/', '-')}.png" for task in results.used().task} <= figures
     assert {"fig4.png", "pareto.png", "table1.md"} <= figures
+
+
+def test_tables_of_results_in_the_readme_are_published_ones() -> None:
+    published = {
+        line for name in WITH_PAGES for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
+    }
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    quoted = [part for part in readme.split("\n\n") if part.startswith("| algo |")]
+    assert len(quoted) >= 2
+    for table in quoted:
+        for line in table.splitlines():
+            assert line.replace("**", "") in published
