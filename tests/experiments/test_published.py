@@ -11,7 +11,7 @@ from sb3_cpp.experiments.results import load_results
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-WITH_PAGES = ("ablation", "cartpole", "minatar", "study", "study_long")
+WITH_PAGES = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
 WITHOUT = ("minatar_earlier", "study_cartpole")
 
 
