@@ -10,7 +10,7 @@ help:
 	@echo "make demo       train DeepCPP on CartPole-v1, evaluate it and draw a picture"
 	@echo "make test       lint, types and the whole test suite"
 	@echo "make test-fast  the quick tests only (under two minutes)"
-	@echo "make benchmark  train and publish everything in results/ (hours; run it again to go on)"
+	@echo "make benchmark  train and publish the benchmark of results/ (hours; run it again to go on)"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and caches (never runs/)"
 

@@ -129,8 +129,7 @@ class DeepCPP(CautiousDQN):
         return batch.bootstrap(value)
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        log_previous = self._log_previous_now(batch)
-        log_policy = self._log_policy(batch.q, log_previous)
+        log_policy, log_previous = self._policies(batch)
         log_mix = log_mixture(log_policy.detach(), log_previous, self.zeta)
         weight = self.projection_coef * self.temperature**2
         return {**super()._losses(batch, target), "projection": weight * projection_loss(log_policy, log_mix)}
@@ -141,10 +140,11 @@ class DeepCPP(CautiousDQN):
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         log_previous = self._log_previous_now(batch)
-        return self._log_policy(batch.q, log_previous), log_previous
+        with th.enable_grad():  # whoever asks first, the projection needs it
+            return batch.once("log_policy", lambda: self._log_policy(batch.q, log_previous)), log_previous
 
     def _update_statistics(self, batch: Batch) -> None:
-        log_previous = self._log_previous_now(batch)
+        log_policy, log_previous = self._policies(batch)
         q = batch.q.detach()
         if self.form != "explicit":  # Psi = Q + sigma log pi-
             lowest = self.munchausen_clip if self.form == "munchausen" else -math.inf
@@ -152,7 +152,7 @@ class DeepCPP(CautiousDQN):
         if not self.caution.measures_the_step:
             self.caution.observe(greedy_advantage(q, log_previous))
             return
-        change = self._log_policy(batch.q.detach(), log_previous).exp() - log_previous.exp()
+        change = log_policy.detach().exp() - log_previous.exp()
         self.caution.observe((change * q).sum(-1), change.abs().sum(-1))
 
     def _on_iteration_end(self) -> dict[str, float]:

@@ -59,12 +59,12 @@ def probability_of_improvement(
     result = bootstrap_interval([*a, *b], _win_share(sizes, count), confidence, draws, seed).clip(0.0, 1.0)
     if np.isnan(result.low):
         return result
-    shares = [_win_share([size], size[0])(np.concatenate(pair)[None])[0] for size, *pair in zip(sizes, a, b)]
-    spreads = [np.ptp(np.sign(x[:, None] - y[None])) > 0 for x, y in zip(a, b)]
     below, above = (result.estimate - result.low) ** 2, (result.high - result.estimate) ** 2
-    for share, spread, size in zip(shares, spreads, sizes):
-        if not spread:
-            doubt = (1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / min(size))) / len(sizes)
+    for x, y in zip(a, b):
+        outcomes = np.sign(x[:, None] - y)
+        if np.ptp(outcomes) == 0:
+            share = (1.0 + outcomes[0, 0]) / 2.0
+            doubt = (1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / min(outcomes.shape))) / len(sizes)
             below, above = below + (share * doubt) ** 2, above + ((1.0 - share) * doubt) ** 2
     return Interval(result.estimate, result.estimate - np.sqrt(below), result.estimate + np.sqrt(above)).clip(0.0, 1.0)
 

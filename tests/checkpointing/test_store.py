@@ -1,7 +1,6 @@
 """Checkpoints on the disk: whole or not at all, checked when read, and no larger than what is new."""
 
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +191,6 @@ def test_a_buffer_that_was_changed_behind_our_back_is_compared_block_by_block(
 @pytest.mark.slow
 def test_kills_while_writing_leave_a_checkpoint_not_older_than_announced(tmp_path: Path) -> None:
     """The study itself makes 200 of them: scripts/faults.py --write-kills 200."""
-    if not hasattr(signal, "SIGKILL"):
-        pytest.skip("no SIGKILL here")
     from sb3_cpp.experiments.faults_writing import kill_writers
 
     outcome = kill_writers(tmp_path, 10, seed=0)
