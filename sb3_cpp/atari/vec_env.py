@@ -167,7 +167,7 @@ class AtariVecEnv(VecEnv):
         return list(self.games[0].action_meanings)
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        # what VecEnv.render() expects of an environment without pictures: it warns and goes on
+        # SB3's VecEnv raises this where there are no pictures; here it says what to do instead
         raise NotImplementedError("the native emulator draws no pictures: record in the environment of make_render_env")
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
