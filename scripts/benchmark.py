@@ -1,6 +1,6 @@
 """Train a grid of runs: python scripts/benchmark.py classic --algos cpp dqn --envs CartPole-v1 --seeds 4 --jobs 2"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("-f", "--folder", default="runs", help="folder of all runs")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.grid import benchmark
+    from sb3_cpp.training.grid import benchmark
 
     return benchmark(
         args.suite,

@@ -1,6 +1,6 @@
 """What checkpoints cost in time and bytes: python scripts/checkpoint_costs.py --steps 100000 --frames 0"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("-f", "--folder", help="where to write for a while (without it: the system's temporary folder)")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.checkpoint_costs import checkpoint_costs
+    from sb3_cpp.benchmarks.checkpoint_costs import checkpoint_costs
 
     return checkpoint_costs(args.steps, args.save_freq, args.frames, args.new_frames, args.folder)
 

@@ -1,6 +1,6 @@
 """Train DeepCPP on CartPole-v1, evaluate it and draw a picture: what `make demo` runs."""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -9,7 +9,7 @@ def main() -> int:
     parser.add_argument("-f", "--folder", default="runs", help="folder of all runs")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.demo import demo
+    from sb3_cpp.training.demo import demo
 
     return demo(args.seed, args.folder)
 

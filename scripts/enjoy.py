@@ -1,6 +1,6 @@
 """Watch a trained agent: python scripts/enjoy.py --algo cpp --env CartPole-v1 --seed 1 --video cartpole.gif"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--play-seed", type=int, default=0, help="of the episodes")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.enjoy import enjoy
+    from sb3_cpp.training.enjoy import enjoy
 
     return enjoy(
         args.algo,

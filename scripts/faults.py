@@ -1,6 +1,6 @@
 """Kill training with SIGKILL, resume it, compare: python scripts/faults.py --kills 10 --write-kills 200"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -18,7 +18,7 @@ def main() -> int:
     parser.add_argument("-f", "--folder", default="runs/faults", help="a folder that is new or empty")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.faults import faults
+    from sb3_cpp.benchmarks.faults import faults
 
     return faults(args.tasks, args.algos, args.kills, args.seed, args.folder, args.n_timesteps, args.write_kills)
 

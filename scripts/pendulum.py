@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
-from sb3_cpp.experiments.config import load_yaml, settings_from
-from sb3_cpp.experiments.pendulum_run import run_pendulum
-from sb3_cpp.experiments.pendulum_study import ALGORITHMS, PendulumSettings
+from sb3_cpp.studies.pendulum_run import run_pendulum
+from sb3_cpp.studies.pendulum_study import ALGORITHMS, PendulumSettings
+from sb3_cpp.training.command_line import CommandLine, run_command
+from sb3_cpp.training.config import load_yaml, settings_from
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pendulum.yml"
 FLAGS = {

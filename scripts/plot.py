@@ -1,6 +1,6 @@
 """Draw figures of runs: python scripts/plot.py runs/classic -o figures"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -20,8 +20,8 @@ def main() -> int:
     parser.add_argument("--force", action="store_true", help="replace the files of that name in --out")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.plotting.files import plot
-    from sb3_cpp.experiments.results import Choice
+    from sb3_cpp.analysis.plotting.files import plot
+    from sb3_cpp.analysis.results import Choice
 
     choice = Choice(args.algos, args.envs)
     return plot(args.runs, args.out, args.formats, args.figures, args.reference, args.force, choice)

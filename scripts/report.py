@@ -1,6 +1,6 @@
 """Make one self-contained page about runs: python scripts/report.py runs/classic -o report.html"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -11,8 +11,8 @@ def main() -> int:
     parser.add_argument("--force", action="store_true", help="replace the page")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.reporting.report import report
-    from sb3_cpp.experiments.results import Choice
+    from sb3_cpp.analysis.reporting.report import report
+    from sb3_cpp.analysis.results import Choice
 
     return report(args.runs, args.out, args.title, args.reference, args.force, Choice(args.algos, args.envs))
 

@@ -1,6 +1,6 @@
 """Gather runs into tidy CSV files: python scripts/results.py runs/classic -o results/classic"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -13,8 +13,8 @@ def main() -> int:
     parser.add_argument("--force", action="store_true", help="replace the files of that name in --out")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.result_display import gather
-    from sb3_cpp.experiments.results import Choice
+    from sb3_cpp.analysis.result_display import gather
+    from sb3_cpp.analysis.results import Choice
 
     return gather(args.runs, args.out, args.reference, args.force, Choice(args.algos, args.envs))
 

@@ -1,6 +1,6 @@
 """Measure the speed of SB3's DQN and of our algorithms: python scripts/speed.py --tasks cartpole --rounds 5"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_output("runs/speed")
     args = vars(parser.parse_args())
 
-    from sb3_cpp.experiments.speed import SpeedSettings, run_speed
+    from sb3_cpp.benchmarks.speed import SpeedSettings, run_speed
 
     out, force = args.pop("out", "runs/speed"), args.pop("force")
     lists = {name: tuple(args.pop(name)) for name in ("tasks", "algos")}

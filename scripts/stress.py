@@ -1,6 +1,6 @@
 """Unkind worlds for the five algorithms: python scripts/stress.py -n 1000"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -16,7 +16,7 @@ def main() -> int:
     parser.add_argument("--out", help="a new .csv file for the table")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.stress import stress
+    from sb3_cpp.benchmarks.stress import stress
 
     return stress(args.worlds, args.algos, args.n_timesteps, args.seed, args.out)
 

@@ -1,6 +1,6 @@
 """Train one run: python scripts/train.py --algo cpp --env CartPole-v1 --seed 1"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--num-threads", type=int, help="of torch (without it: one, and torch's own choice for Atari)")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.train import train
+    from sb3_cpp.training.train import train
 
     return train(
         args.algo,

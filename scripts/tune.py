@@ -1,6 +1,6 @@
 """Search hyperparameters: python scripts/tune.py --algo cpp --env CartPole-v1 --trials 30 -n 20000"""
 
-from sb3_cpp.experiments.command_line import CommandLine, run_command
+from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("-f", "--folder", default="runs", help="folder of all runs")
     args = parser.parse_args()
 
-    from sb3_cpp.experiments.tuning import tune
+    from sb3_cpp.training.tuning import tune
 
     return tune(
         args.algo,

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch as th
 
-from sb3_cpp import zeta as rules
+from sb3_cpp import coefficients as rules
 from sb3_cpp.checks import InvalidArgument, check_number
 
 
@@ -24,7 +24,7 @@ def _log_c(estimate: Estimate) -> float:
     return estimate.log_c
 
 
-# Printed constants: the experiments reproduce the paper's figures (sb3_cpp.zeta explains printed and exact).
+# Printed constants: the experiments reproduce the paper's figures (sb3_cpp.coefficients explains printed and exact).
 RULES: dict[str, Callable[[Estimate], float]] = {
     "dcpp": lambda e: rules.dcpp(e.ratio, _log_c(e)),
     "linear_cpp": lambda e: rules.linear_cpp(e.mean, _log_c(e), e.gamma),

@@ -9,6 +9,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 
 from sb3_cpp.checks import check_choice, check_number
+from sb3_cpp.coefficients import log_policy_change_bound, policy_change_bound
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import RULES, Caution
 from sb3_cpp.deep.cautious import CautiousDQN
@@ -22,7 +23,6 @@ from sb3_cpp.regularization import (
     projection_loss,
     regularized_value,
 )
-from sb3_cpp.zeta import log_policy_change_bound, policy_change_bound
 
 
 class DeepCPP(CautiousDQN):

@@ -17,7 +17,7 @@ from sb3_cpp.deep.quick_forward import hooks_everywhere, is_known, is_special, r
 MODELESS = (
     *(f"torch.nn.modules.{kind}" for kind in ("linear", "conv", "activation", "container", "flatten")),
     *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
-    *("sb3_cpp.deep.policies", "sb3_cpp.experiments.minatar"),
+    *("sb3_cpp.deep.policies", "sb3_cpp.training.minatar"),
 )
 WITH_MODES = (nn.RReLU, nn.MultiheadAttention)  # in those files, but random when they learn
 

@@ -56,7 +56,7 @@ _LAYERS: dict[type[nn.Module], Callable[..., th.Tensor]] = {
 _CHAINS = {
     "stable_baselines3.common.torch_layers.NatureCNN": _parts_in_turn("cnn", "linear"),
     "stable_baselines3.common.torch_layers.FlattenExtractor": _parts_in_turn("flatten"),
-    "sb3_cpp.experiments.minatar.MinAtarCNN": _parts_in_turn("layers"),
+    "sb3_cpp.training.minatar.MinAtarCNN": _parts_in_turn("layers"),
 }
 
 

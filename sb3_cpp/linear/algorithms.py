@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
+from sb3_cpp.coefficients import AdvantageTracker
 from sb3_cpp.linear.batch import BatchEnv
 from sb3_cpp.linear.linear_q import LinearQ
 from sb3_cpp.linear.mixture import Mixture
@@ -24,7 +25,6 @@ from sb3_cpp.linear.rollout import Buffer, Rollout, collect
 from sb3_cpp.regularization import greedy_advantage, log_boltzmann, regularized_value
 from sb3_cpp.tabular import rules
 from sb3_cpp.tabular.algorithms import gather_evidence, log_change_bound
-from sb3_cpp.zeta import AdvantageTracker
 
 SCHEMES = ("1", "1b")
 RIDGE_CENTRES = ("previous", "zero")

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import torch as th
 
+from sb3_cpp.coefficients import AdvantageTracker, log_policy_change_bound
 from sb3_cpp.regularization import greedy_advantage, l1_distance, log_greedy, log_mixture, log_one_hot, regularized_value
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
 from sb3_cpp.tabular.rules import RULES, Evidence, Settings
-from sb3_cpp.zeta import AdvantageTracker, log_policy_change_bound
 
 __all__ = ["ExactView", "Update", "View", "evaluate", "gather_evidence", "improve", "iterate"]
 

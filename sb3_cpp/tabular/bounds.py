@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp.zeta import error_sum, log_policy_change_bound, policy_change_bound
+from sb3_cpp.coefficients import error_sum, log_policy_change_bound, policy_change_bound
 
 __all__ = [
     "ChangeBound",

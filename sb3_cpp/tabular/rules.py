@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp import zeta as coefficients
+from sb3_cpp import coefficients
 from sb3_cpp.checks import check_choice, check_number, check_whole_number
 
 __all__ = ["RULES", "SCHEMES", "Evidence", "Settings"]

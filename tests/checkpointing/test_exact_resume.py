@@ -22,10 +22,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNorm
 
 from sb3_cpp import CVI, MDQN, CheckpointCallback, DeepCPI, DeepCPP, IterationCallback, MoDQN
 from sb3_cpp.atari import FrameReplayBuffer
+from sb3_cpp.benchmarks.faults_comparison import same
 from sb3_cpp.checkpointing import manifest, resume, store
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments.environments import make_environment
-from sb3_cpp.experiments.faults_comparison import same
+from sb3_cpp.training.environments import make_environment
 
 SMALL: dict[str, Any] = {
     "buffer_size": 300,

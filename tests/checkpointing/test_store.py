@@ -191,7 +191,7 @@ def test_a_buffer_that_was_changed_behind_our_back_is_compared_block_by_block(
 @pytest.mark.slow
 def test_kills_while_writing_leave_a_checkpoint_not_older_than_announced(tmp_path: Path) -> None:
     """The study itself makes 200 of them: scripts/faults.py --write-kills 200."""
-    from sb3_cpp.experiments.faults_writing import kill_writers
+    from sb3_cpp.benchmarks.faults_writing import kill_writers
 
     outcome = kill_writers(tmp_path, 10, seed=0)
     assert outcome.kills == 10

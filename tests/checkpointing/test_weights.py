@@ -8,8 +8,8 @@ import pytest
 import torch as th
 
 from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
+from sb3_cpp.benchmarks.faults_comparison import same
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.experiments.faults_comparison import same
 
 SMALL: dict[str, Any] = {"buffer_size": 10, "policy_kwargs": {"net_arch": [8]}}
 

@@ -141,7 +141,7 @@ def test_gradients_are_clipped_as_torch_clips_them(algorithm):
 
 
 def test_boards_that_are_no_images_keep_their_layout():
-    from sb3_cpp.experiments.minatar import MinAtarCNN
+    from sb3_cpp.training.minatar import MinAtarCNN
 
     env = FakeImageEnv(screen_height=10, screen_width=10, n_channels=3, discrete=True, channel_first=True)
     env.observation_space = spaces.Box(0, 1, (3, 10, 10), np.bool_)

@@ -11,9 +11,9 @@ from gymnasium import spaces
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from sb3_cpp import CheckpointCallback, DeepCPI, DeepCPP
+from sb3_cpp.benchmarks.stress import SCENARIOS, stress_one
 from sb3_cpp.deep import base, health
 from sb3_cpp.deep.health import NonFiniteLoss
-from sb3_cpp.experiments.stress import SCENARIOS, stress_one
 
 
 class Poisoned(gym.Env):

@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from sb3_cpp import DeepCPP
 from sb3_cpp.deep.fast import run_preprocessed
 from sb3_cpp.deep.quick_forward import run
-from sb3_cpp.experiments.minatar import MinAtarCNN
+from sb3_cpp.training.minatar import MinAtarCNN
 
 IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 BOARD = spaces.Box(0, 1, (4, 10, 10), np.bool_)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb3_cpp.experiments import runner
+from sb3_cpp.training import runner
 from tests.scripts.malformed import commands
 from tests.scripts.processes import ROOT, Script
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.experiments.synthetic_runs import write_grid, write_run
+from tests.analysis.synthetic_runs import write_grid, write_run
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch as th
 
-from sb3_cpp import zeta
+from sb3_cpp import coefficients
 from sb3_cpp.regularization import log_boltzmann, log_mixture
 from sb3_cpp.tabular import MDP, RULES, SCHEMES, ExactView, Settings, Update, garnet, iterate, uniform_log_policy
 
@@ -46,8 +46,8 @@ def test_with_zeta_1_the_three_schemes_are_one_algorithm() -> None:
 def test_deployed_policy_is_the_mixture_with_the_rules_zeta() -> None:
     mdp = world()
     for update in run(mdp, Settings("cpp", 0.1, 0.5)):
-        log_c = zeta.log_policy_change_bound(update.K, 0.5, mdp.gamma, 0.1)
-        expected = zeta.theorem4(update.evidence.advantage, log_c, mdp.gamma, exact=True)
+        log_c = coefficients.log_policy_change_bound(update.K, 0.5, mdp.gamma, 0.1)
+        expected = coefficients.theorem4(update.evidence.advantage, log_c, mdp.gamma, exact=True)
         assert th.equal(update.zeta, expected)
         assert th.equal(update.log_deployed, log_mixture(update.log_new, update.log_old, expected[:, None, None]))
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch as th
 
-from sb3_cpp import zeta
+from sb3_cpp import coefficients
 from sb3_cpp.regularization import kl_divergence, log_boltzmann
 from sb3_cpp.tabular import bounds
 
@@ -42,12 +42,12 @@ def test_printed_value_is_out_of_reach_where_zeta_is_clipped() -> None:
 def test_every_rule_picks_the_best_zeta_for_its_product(rule: str, product: float | None) -> None:
     """1-gamma = 0.1, so A-SPI's product is 4/0.1 = 40 and CPI's 40/0.9; E-SPI's is delta DeltaA = 2 * 1."""
     advantage, temperature, alpha, K = scalar(0.3), 0.5, 0.5, 3
-    log_c = zeta.log_policy_change_bound(K, alpha, GAMMA, temperature)
+    log_c = coefficients.log_policy_change_bound(K, alpha, GAMMA, temperature)
     coefficient = {
-        "espi": zeta.exact_spi(advantage, scalar(2.0), scalar(1.0), GAMMA, exact=True),
-        "aspi": zeta.approximate_spi(advantage, GAMMA, exact=True),
-        "cpi": zeta.cpi(advantage, GAMMA, exact=True),
-        "cpp": zeta.theorem4(advantage, log_c, GAMMA, exact=True),
+        "espi": coefficients.exact_spi(advantage, scalar(2.0), scalar(1.0), GAMMA, exact=True),
+        "aspi": coefficients.approximate_spi(advantage, GAMMA, exact=True),
+        "cpi": coefficients.cpi(advantage, GAMMA, exact=True),
+        "cpp": coefficients.theorem4(advantage, log_c, GAMMA, exact=True),
     }[rule]
     assert product is None or product == pytest.approx(
         {"espi": 2.0, "aspi": bounds.approximate_spi_product(GAMMA), "cpi": bounds.cpi_product(GAMMA)}[rule]
@@ -83,7 +83,7 @@ def test_errors_can_move_the_policy_further_than_two_c_plus_two_b() -> None:
     """
     reward, error = th.tensor([-0.4, 0.4], dtype=th.float64), th.tensor([0.5, -0.5], dtype=th.float64)
     kl = kl_divergence(log_boltzmann(reward + error, 0.1), log_boltzmann(reward - error, 0.1)).item()
-    printed = 2.0 * zeta.policy_change_bound(2, 0.0, 0.0, 0.1, error_bound=0.5)
+    printed = 2.0 * coefficients.policy_change_bound(2, 0.0, 0.0, 0.1, error_bound=0.5)
     assert printed == pytest.approx(10.0)
     assert printed < kl <= bounds.lemma3(2, 0.0, 0.0, 0.1, error_bound=0.5).kl
 

@@ -1,0 +1,131 @@
+"""What checkpoints cost: their share of the time of a real run, and what is written of a buffer with a million frames."""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from sb3_cpp import CheckpointCallback, DeepCPP
+from sb3_cpp.atari import FrameReplayBuffer
+from sb3_cpp.checkpointing import CheckpointStore
+from sb3_cpp.checks import check_whole_number
+from sb3_cpp.training.runner import make_model, make_run_environment
+from sb3_cpp.training.suite import load_suite
+from sb3_cpp.training.threads import torch_threads
+
+GAME = "MinAtar/Breakout-v1"
+_N_ENVS = 8
+_EPISODE = 500  # steps of the vector
+
+
+class _TimedCheckpoints(CheckpointCallback):
+    """Notes the seconds and bytes of every checkpoint."""
+
+    def _init_callback(self) -> None:
+        super()._init_callback()
+        self.seconds: list[float] = []
+        self.megabytes: list[float] = []
+
+    def save(self) -> Path:
+        began = time.perf_counter()
+        entry = super().save()
+        self.seconds.append(time.perf_counter() - began)
+        self.megabytes.append(self.store.bytes_written / 1e6)
+        return entry
+
+
+def time_share(folder: Path, steps: int, save_freq: int) -> str:
+    """Learn as the MinAtar suite says, with checkpoints; the time inside of them is taken, not the difference of two runs,
+    which on a busy machine is larger than what is measured."""
+    config = load_suite("minatar").run_config("cpp", GAME, 0, {"n_timesteps": steps})
+    env = make_run_environment(config)
+    try:
+        model = make_model(config, env)
+        checkpoints = _TimedCheckpoints(folder, save_freq)
+        with torch_threads(1):
+            began = time.perf_counter()
+            model.learn(steps, callback=checkpoints)
+            total = time.perf_counter() - began
+    finally:
+        env.close()
+    saving = sum(checkpoints.seconds)
+    sizes = ", ".join(f"{size:.0f}" for size in checkpoints.megabytes)
+    return (
+        f"DeepCPP on {GAME}, {steps:,} steps in {total:.1f} s, of which {len(checkpoints.seconds)} checkpoints took "
+        f"{saving:.2f} s: {100 * saving / (total - saving):.2f} % of the time without them (MB written: {sizes or 'none'})"
+    )
+
+
+class _Screen(gym.Env[np.ndarray, int]):
+    """Stands for an Atari game: a model needs an environment, but nobody plays."""
+
+    observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    action_space = spaces.Discrete(4)  # type: ignore[assignment]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros((4, 84, 84), np.uint8), {}
+
+
+class _Player:
+    """Fills a model's replay buffer with random frames, episode after episode."""
+
+    def __init__(self, model: DeepCPP) -> None:
+        assert model.replay_buffer is not None
+        self.model, self.buffer = model, model.replay_buffer
+        self.rng = np.random.default_rng(0)
+        self.pictures = self.rng.integers(1, 255, (256, 84, 84), dtype=np.uint8)
+        self.steps, self.stacks = 0, self._first()
+
+    def _new(self) -> np.ndarray:
+        return self.pictures[self.rng.integers(0, len(self.pictures), (_N_ENVS, 1))]
+
+    def _first(self) -> np.ndarray:
+        return np.concatenate([np.zeros((_N_ENVS, 3, 84, 84), np.uint8), self._new()], axis=1)
+
+    def add(self, frames: int) -> None:
+        for _ in range(frames // _N_ENVS):
+            following = np.concatenate([self.stacks[:, 1:], self._new()], axis=1)
+            self.steps += 1
+            done = np.full(_N_ENVS, self.steps % _EPISODE == 0)
+            actions, rewards = self.rng.integers(0, 4, (_N_ENVS, 1)), self.rng.random(_N_ENVS)
+            self.buffer.add(self.stacks, following, actions, rewards, done, [{}] * _N_ENVS)
+            self.stacks = self._first() if done[0] else following
+        self.model.num_timesteps = self.steps * _N_ENVS
+
+
+def incremental(folder: Path, frames: int, new: int, times: int = 3) -> str:
+    """Fill a frame buffer beyond its size, write it whole, and then again after every ``new`` frames."""
+    env = DummyVecEnv([_Screen] * _N_ENVS)
+    model = DeepCPP("CnnPolicy", env, buffer_size=frames, replay_buffer_class=FrameReplayBuffer, device="cpu", seed=0)
+    player, store = _Player(model), CheckpointStore(folder)
+    player.add(frames + frames // 10)  # the ring has closed
+    written = []
+    for number in range(times + 1):
+        if number:
+            player.add(new)
+        began = time.perf_counter()
+        store.save(model)
+        written.append(f"{store.bytes_written / 1e6:.1f} MB in {time.perf_counter() - began:.1f} s")
+    return f"a buffer of {frames:,} frames: {written[0]}; after {new:,} new ones each: {', '.join(written[1:])}"
+
+
+def checkpoint_costs(steps: int, save_freq: int, frames: int, new: int, folder: str | None) -> int:
+    """Measure and print; what is written goes to a temporary folder. Returns the exit code of the script."""
+    check_whole_number("--steps", steps, 0)
+    check_whole_number("--save-freq", save_freq, 1)
+    check_whole_number("--frames", frames, 0)
+    check_whole_number("--new-frames", new, _N_ENVS)
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        if steps:
+            print(time_share(Path(place) / "run", steps, save_freq), flush=True)
+        if frames:
+            print(incremental(Path(place) / "buffer", max(frames, _N_ENVS), new), flush=True)
+    return 0

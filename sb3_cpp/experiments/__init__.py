@@ -1,1 +1,0 @@
-"""Studies: settings in, a run folder with numbers and pictures out."""

@@ -1,0 +1,196 @@
+"""What the pendulum study found: files as soon as they are known, tables and figures at the end."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import Progress
+
+from sb3_cpp.analysis.didactic_plots import STYLES, new_figure, plot_zeta, save_comparison, save_figure
+from sb3_cpp.linear.policy import LinearPolicy, save_weights
+from sb3_cpp.metrics import oscillation, welch_p_value
+from sb3_cpp.studies.pendulum_parts import STOPPED, Learned, Learners
+from sb3_cpp.studies.pendulum_pictures import save_surfaces, save_swing_up
+from sb3_cpp.studies.pendulum_study import PendulumSettings, Record
+from sb3_cpp.training.tables import print_table
+
+Records = Mapping[str, Record]
+LAST = 10
+"""Iterations whose mean return counts as the final one."""
+FIGURES = {
+    "comparison": ("cpp", "cvi", "espi", "aspi", "cpi"),  # the paper's, and CPI
+    "variants": ("cpp", "cvi", "cpp_1", "linear_cpp", "espi_printed"),  # what the paper prints
+}
+SURFACES = ("cpp", "espi", "espi_printed")
+PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
+
+
+def curve_table(record: Record, first_trial: int = 0) -> pd.DataFrame:
+    """One row per trial and iteration K."""
+    trials, iterations = record.curves("returns").shape
+    index = pd.MultiIndex.from_product(
+        [range(first_trial, first_trial + trials), range(1, iterations + 1)], names=["trial", "K"]
+    )
+    columns = {"return": record.curves("returns").ravel()}
+    columns |= {name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")}
+    frame = pd.DataFrame(columns, index=index).reset_index()
+    frame.insert(0, "algo", record.algo)
+    return frame
+
+
+def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
+    """One row per trial: what the tests of significance compare, and whether its weights solve the gymnasium environment."""
+    norms = oscillation(record.curves("returns"))
+    return pd.DataFrame(
+        {
+            "algo": record.algo,
+            "trial": range(settings.trials),
+            "oscillation_inf": norms.inf,
+            "oscillation_l2": norms.l2,
+            "last_return": record.curves("returns")[:, -LAST:].mean(axis=1),
+            "solved": record.curves("upright")[:, -LAST:].mean(axis=1),
+            "solved_greedy": record.solved_greedily,
+        }
+    )
+
+
+def summary_table(trials: pd.DataFrame, records: Records) -> pd.DataFrame:
+    """One row per algorithm: means over trials, p of both oscillations against CVI (if it was run), zeta and seconds."""
+    rows = []
+    for algo, group in trials.groupby("algo", sort=False):
+        record, zeta = records[str(algo)], records[str(algo)].curves("zeta")
+        row: dict[str, object] = {"algo": algo}
+        for norm in ("oscillation_inf", "oscillation_l2"):
+            cvi = trials[trials.algo == "cvi"][norm]
+            row |= {norm: group[norm].mean(), f"{norm}_sd": group[norm].std()}
+            row[f"{norm}_p"] = welch_p_value(group[norm], cvi) if len(cvi) else np.nan
+        row |= {"last_return": group.last_return.mean(), "last_return_sd": group.last_return.std()}
+        row |= {"solved": group.solved.mean(), "solved_greedy": group.solved_greedy.mean()}
+        row |= {"zeta_mean": zeta.mean(), "zeta_first": zeta[:, 0].mean(), "zeta_last": zeta[:, -1].mean()}
+        row |= {"improvement": record.guaranteed_improvement() if algo == "aspi" else np.nan, "seconds": record.seconds}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
+    results, coefficients = [], []
+    for row in summary.to_dict("records"):
+        label = STYLES[row["algo"]].label
+        norms = [f"{row[f'oscillation_{n}']:.0f} ({row[f'oscillation_{n}_p']:.1g})" for n in ("inf", "l2")]
+        shares = [f"{row[name]:.0%}" for name in ("solved", "solved_greedy")]
+        results.append([label, *norms, f"{row['last_return']:.1f} ± {row['last_return_sd']:.1f}", *shares])
+        zeta = [f"{row[name]:.2g}" for name in ("zeta_first", "zeta_mean", "zeta_last")]
+        coefficients.append([label, *zeta, f"{row['seconds']:.1f}"])
+    title = f"Pendulum swing-up, gamma {settings.gamma}, means over {settings.trials} trials"
+    columns = ("algo", "osc. inf (p)", "osc. l2 (p)", "last return ± sd", "solved", "solved greedily")
+    print_table(f"{title} (in brackets: p against CVI)", columns, results)
+    print_table("zeta and time", ("algo", "zeta, K=1", "zeta, mean", "zeta, last K", "seconds"), coefficients)
+    aspi = summary[summary.algo == "aspi"]
+    if len(aspi):
+        print(
+            f"A-SPI: mean zeta {aspi.zeta_mean.iloc[0]:.2e} (paper {PAPER_ASPI['zeta']:.2e}), "
+            f"mean guaranteed improvement {aspi.improvement.iloc[0]:.2e} (paper {PAPER_ASPI['improvement']:.2e})"
+        )
+
+
+def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path, pool: Executor) -> None:
+    """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
+    solved = trials[trials.solved_greedy]
+    if len(solved):
+        best = solved.iloc[0]
+        preferences = records[best.algo].preferences[int(best.trial)]
+        policy = LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef)
+        swing_up = pool.submit(save_swing_up, policy, folder)
+    shown: set[str] = set()
+    for name, algos in FIGURES.items():
+        returns = {algo: records[algo].curves("returns") for algo in algos if algo in records}
+        if not shown.issuperset(returns):
+            shown.update(returns)
+            norms = {algo: oscillation(curve) for algo, curve in returns.items()}
+            save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
+    figure, (ax,) = new_figure(columns=1, width=4.6)
+    plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
+    save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)
+    surfaces = {algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records}
+    if surfaces:
+        save_surfaces(surfaces, folder / "probability_right.png")
+    if len(solved):
+        swing_up.result()
+
+
+def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> int:
+    """Files of each algorithm as soon as it is learned, tables and figures of all; returns 1 if learning broke off."""
+    records = _follow(settings, team, folder)
+    if records is None:
+        return 1
+    trials = pd.concat([trial_table(settings, record) for record in records.values()], ignore_index=True)
+    trials.to_csv(folder / "trials.csv", index=False)
+    summary = summary_table(trials, records)
+    summary.to_csv(folder / "summary.csv", index=False)
+    save_figures(settings, records, trials, folder, team.pool)
+    print_summary(summary, settings)
+    print(f"written: {folder}")
+    return 0
+
+
+def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[str, Record] | None:
+    """The record of every algorithm, each on disk as soon as it is whole; None (and an error said) if learning broke off."""
+    learned: dict[str, list[Learned]] = {algo: [] for algo in settings.algos}
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        total = settings.iterations * len(settings.part_sizes)
+        tasks = {algo: bar.add_task(STYLES[algo].label, total=total) for algo in settings.algos}
+
+        def show() -> None:
+            for algo, task in tasks.items():
+                bar.update(task, completed=team.progress(algo))
+
+        try:
+            for result in team.follow(show):
+                learned[result.part.algo].append(result)
+                if result.error:
+                    break
+                if len(learned[result.part.algo]) == len(settings.part_sizes):
+                    save_whole(settings, learned[result.part.algo], folder)
+            else:
+                return {algo: joined(results) for algo, results in learned.items()}
+        except KeyboardInterrupt:
+            _save_unfinished(settings, team, learned, folder)
+            raise
+    _save_unfinished(settings, team, learned, folder)
+    failed = next(r for results in learned.values() for r in results if r.error not in ("", STOPPED))
+    iteration = len(failed.record.zeta) + 1
+    print(f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}", file=sys.stderr)
+    return None
+
+
+def _save_unfinished(settings: PendulumSettings, team: Learners, learned: Mapping[str, list[Learned]], folder: Path) -> None:
+    """Stop the processes and keep the curves of everything they saw."""
+    known = {result.part for results in learned.values() for result in results}
+    for result in team.finish_early():
+        if result.part not in known:
+            learned[result.part.algo].append(result)
+    for algo, results in learned.items():
+        save_curves(settings, results, folder / f"curves_{algo}.csv")
+
+
+def joined(results: Sequence[Learned]) -> Record:
+    return Record.joined([result.record for result in sorted(results, key=lambda result: result.part.number)])
+
+
+def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
+    """Curves and weights of an algorithm that is done."""
+    record = joined(results)
+    save_curves(settings, results, folder / f"curves_{record.algo}.csv")
+    temperature = settings.ent_coef + settings.kl_coef
+    save_weights(folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature)
+
+
+def save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
+    seen = [result for result in results if result.record.zeta]
+    if seen:
+        tables = [curve_table(result.record, settings.first_trial(result.part.number)) for result in seen]
+        pd.concat(tables).sort_values(["trial", "K"]).to_csv(path, index=False)

@@ -1,0 +1,1 @@
+"""From a suite's settings to a run's folder."""

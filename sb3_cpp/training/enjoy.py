@@ -1,0 +1,153 @@
+"""The command behind scripts/enjoy.py: a trained agent plays."""
+
+import os
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+import yaml
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_cpp.checkpointing.resuming import FOREIGN
+from sb3_cpp.checks import InvalidArgument, check_number, check_seed
+from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.training.algorithms import get_algorithm
+from sb3_cpp.training.checkpoint import MODEL, find_checkpoint
+from sb3_cpp.training.environments import check_environment
+from sb3_cpp.training.logs import BEST_MODEL
+from sb3_cpp.training.run_folder import CONFIG_FILE
+from sb3_cpp.training.runner import make_run_environment
+from sb3_cpp.training.suite import RunConfig, suite_of
+from sb3_cpp.training.video import annotate, check_video, save_video
+
+
+def enjoy(
+    algo: str,
+    env: str,
+    seed: int = 0,
+    *,
+    suite: str | None = None,
+    root: str = "runs",
+    run: str | None = None,
+    episodes: int = 5,
+    stochastic: bool = False,
+    video: str | None = None,
+    render: bool = True,
+    show_policy: bool = False,
+    play_seed: int = 0,
+    load_best: bool = False,
+) -> int:
+    """Play a trained run and print its returns; returns the exit code of the script."""
+    check_number("--episodes", episodes, 1)
+    check_seed("--play-seed", play_seed)
+    path = check_video(video) if video is not None else None
+    folder = Path(run) if run is not None else _usual_folder(algo, env, seed, suite, root)
+    if run is not None:
+        print(FOREIGN.format(folder), flush=True)
+    config, model = load_run(folder, load_best)
+    mode = "rgb_array" if path is not None else _window(render)
+    if mode != "human":
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without looking for a screen
+    venv = make_run_environment(replace(config, eval_envs=1), training=False, **({"render_mode": mode} if mode else {}))
+    venv.seed(play_seed)
+    try:
+        frames, returns = _play(model, venv, episodes, not stochastic, path is not None, show_policy)
+        fps = venv.get_attr("metadata")[0].get("render_fps", 30)
+    finally:
+        venv.close()
+    print(f"{config.name()}: return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes")
+    if path is not None:
+        save_video(path, frames, fps)
+        print(f"video: {path} ({len(frames)} frames)")
+    return 0
+
+
+def _usual_folder(algo: str, env: str, seed: int, suite: str | None, root: str) -> Path:
+    check_environment(env)
+    name = Path(suite).stem if suite is not None else suite_of(env).name
+    return RunConfig(name, algo, env, seed, 1, algo).folder(root)
+
+
+def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm]:
+    """The config and the model of a run, without its replay buffer; of an unfinished run the last checkpoint.
+
+    :param best: the model of the best evaluation instead of the last one
+    """
+    checkpoint = find_checkpoint(folder)
+    path = folder / MODEL if (folder / MODEL).is_file() else (checkpoint / MODEL if checkpoint else None)
+    if best:
+        path = folder / BEST_MODEL if (folder / BEST_MODEL).is_file() else None
+    if path is None or not (folder / CONFIG_FILE).is_file():
+        raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
+    try:
+        config = RunConfig(**yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"])
+    except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{folder / CONFIG_FILE} must be that of a run ({' '.join(str(error).split())})") from None
+    algorithm = get_algorithm(config.algorithm)
+    changes: dict[str, Any] = {"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}
+    try:
+        return config, algorithm.load(path, **changes)
+    except (ValueError, KeyError, RuntimeError, AssertionError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidArgument(f"{path} cannot be loaded as {config.algorithm}: {reason}") from None
+
+
+def _window(render: bool) -> str | None:
+    if not render:
+        return None
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        print("no display: playing without a window (--video FILE.gif records one)", flush=True)
+        return None
+    return "human"
+
+
+def action_probabilities(model: BaseAlgorithm, observation: np.ndarray, deployed: bool = True) -> np.ndarray | None:
+    """Probabilities of the algorithm's own policy (deployed, or while learning) at one observation; None for DQN and QR-DQN,
+    which have values only."""
+    tensor, _ = model.policy.obs_to_tensor(observation)
+    with th.no_grad():
+        if isinstance(model, RegularizedDQN):
+            return model._log_behaviour(tensor, deployed).exp()[0].cpu().numpy()
+        if isinstance(model, OnPolicyAlgorithm):
+            return model.policy.get_distribution(tensor).distribution.probs[0].cpu().numpy()  # type: ignore[union-attr]
+    return None
+
+
+def _play(
+    model: BaseAlgorithm, venv: VecEnv, episodes: int, deterministic: bool, record: bool, show_policy: bool
+) -> tuple[list[np.ndarray], list[float]]:
+    """Frames (if recorded) and returns of some episodes."""
+    frames: list[np.ndarray] = []
+    returns: list[float] = []
+    zeta = getattr(model, "zeta", None)
+    observation: Any = venv.reset()
+    step = 0
+    while len(returns) < episodes:
+        action, _ = model.predict(observation, deterministic=deterministic)
+        probabilities = action_probabilities(model, observation, deterministic) if show_policy else None
+        title = f"step {step}" + (f"   zeta {zeta:.4g}" if show_policy and zeta is not None else "")
+        if record:
+            frame = venv.get_images()[0]
+            assert frame is not None
+            frames.append(annotate(frame, _list(probabilities), int(action[0]), title) if show_policy else frame.copy())
+        elif show_policy:
+            shown = "values only" if probabilities is None else " ".join(f"{p:.3f}" for p in probabilities)
+            print(f"{title}: action {int(action[0])}, probabilities {shown}")
+        observation, _, _, infos = venv.step(action)
+        step += 1
+        if "episode" in infos[0]:
+            returns.append(float(infos[0]["episode"]["r"]))
+            print(f"episode {len(returns)}: return {returns[-1]:.1f}, {infos[0]['episode']['l']} steps", flush=True)
+            step = 0
+    return frames, returns
+
+
+def _list(probabilities: np.ndarray | None) -> list[float] | None:
+    return None if probabilities is None else [float(p) for p in probabilities]

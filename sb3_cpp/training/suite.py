@@ -1,0 +1,255 @@
+"""Suites: one YAML file says what is compared, environment first, with the shared backbone written once.
+
+``shared:`` holds for all runs, ``envs:`` for one environment, ``algos:`` for one algorithm, ``algos:`` inside an environment
+for that pair; the later wins over the earlier, the command line over all, and what nobody says is the default of the class.
+Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an algorithm does not have (PPO has no ``buffer_size``) is
+left out for it. An environment with ``suite: minatar`` starts from what that suite says about it.
+``search:`` holds the search spaces of ``scripts/tune.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import sb3_cpp
+from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.training.algorithms import (
+    algorithm_names,
+    check_hyperparameters,
+    get_algorithm,
+    hyperparameter_defaults,
+    suggestion,
+)
+from sb3_cpp.training.config import load_yaml, refuse_text_numbers
+
+SECTIONS = ("shared", "envs", "algos", "search")
+_PLACES = (Path("configs"), Path(sb3_cpp.__file__).parents[1] / "configs")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides one run.
+
+    :param algo: the name in the suite and of the run's folder
+    :param algorithm: the registered algorithm behind it (the same, unless the suite says otherwise)
+    :param n_envs: environments stepped together
+    :param env_kwargs: arguments of the environment
+    :param max_episode_steps: time limit; None is the environment's own
+    :param eval_freq: steps between evaluations; None for 20 in the run, a number below 1 for none
+    :param eval_episodes: episodes of one evaluation
+    :param eval_envs: environments that play them side by side
+    :param save_freq: steps between checkpoints; None for 10 in the run, a number below 1 for none
+    :param keep_checkpoint: whether a finished run keeps its checkpoint, replay buffer included, so that it can go on
+    :param start_from: the checkpoint or model of another run that this one starts from
+    :param hyperparameters: of the constructor, as in the file; the others have their defaults
+    """
+
+    suite: str
+    algo: str
+    env: str
+    seed: int
+    n_timesteps: int
+    algorithm: str
+    n_envs: int = 1
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    max_episode_steps: int | None = None
+    eval_freq: int | None = None
+    eval_episodes: int = 5
+    eval_envs: int = 1
+    save_freq: int | None = None
+    keep_checkpoint: bool = True
+    start_from: str | None = None
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._check_whole("seed", 0)
+        for name in ("n_timesteps", "n_envs", "eval_episodes", "eval_envs", "max_episode_steps"):
+            self._check_whole(name, 1)
+        for name in ("eval_freq", "save_freq"):
+            self._check_whole(name, -1e18)
+        if self.seed >= 2**32:  # as numpy has it
+            raise InvalidArgument(f"seed must be below 2**32, got {self.seed}")
+        if not isinstance(self.keep_checkpoint, bool):
+            raise InvalidArgument(f"keep_checkpoint must be true or false, got {self.keep_checkpoint!r}")
+        for name in ("env_kwargs", "hyperparameters"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise InvalidArgument(f"{name} must be a mapping of names to values, got {getattr(self, name)!r}")
+        if "render_mode" in self.env_kwargs:
+            raise InvalidArgument("env_kwargs must not have a render_mode: nobody watches while a run trains")
+
+    def _check_whole(self, name: str, low: float) -> None:
+        value = getattr(self, name)
+        if value is None and name in ("max_episode_steps", "eval_freq", "save_freq"):
+            return
+        number = check_number(name, value, low)
+        if number != int(number):
+            raise InvalidArgument(f"{name} must be a whole number, got {value!r}")
+        object.__setattr__(self, name, int(number))
+
+    @property
+    def evaluate_every(self) -> int:
+        """Steps between evaluations; 0 for none."""
+        return max(self.n_timesteps // 20, 1) if self.eval_freq is None else max(self.eval_freq, 0)
+
+    @property
+    def save_every(self) -> int:
+        """Steps between checkpoints; 0 for none."""
+        return max(self.n_timesteps // 10, 1) if self.save_freq is None else max(self.save_freq, 0)
+
+    def folder(self, root: str | Path) -> Path:
+        return Path(root) / self.suite / self.algo / self.env.replace("/", "-") / f"seed_{self.seed}"
+
+    def plain(self) -> dict[str, Any]:
+        """For config.yml."""
+        return asdict(self)
+
+    def name(self) -> str:
+        return f"{self.algo} {self.env} seed {self.seed}"
+
+
+RUN_KEYS = tuple(
+    f.name
+    for f in fields(RunConfig)
+    if f.name not in ("suite", "algo", "env", "seed", "algorithm", "start_from", "hyperparameters")
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    shared: dict[str, Any]
+    envs: dict[str, dict[str, Any]]
+    algos: dict[str, dict[str, Any]]
+    search: dict[str, dict[str, Any]]
+
+    def run_config(self, algo: str, env: str, seed: int, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+        """The settings of one run, merged and checked."""
+        own = dict(self.algos.get(algo) or {})
+        name = own.pop("algorithm", algo)
+        if algo not in self.algos and algo not in algorithm_names():
+            known = list(dict.fromkeys([*self.algos, *algorithm_names()]))
+            raise InvalidArgument(f"unknown algorithm {algo!r}{suggestion(algo, known)}")
+        algorithm = get_algorithm(name)
+        shared, env_block = self.shared, dict(self.envs.get(env) or {})
+        if "suite" in env_block:
+            origin = load_suite(str(env_block.pop("suite")))
+            shared = merge(origin.shared, shared)
+            env_block = merge(origin.envs.get(env) or {}, env_block)
+            own = merge(origin.algos.get(name) or {}, own)
+        place = f"suite {self.name}"
+        pairs = _mapping(env_block.pop("algos", None), f"{place}, envs, {env}, algos")
+        pair = _mapping(pairs.get(algo), f"{place}, envs, {env}, algos, {algo}")
+        loose = merge(
+            self._fitting(algorithm, shared, f"{place}, shared"),
+            self._fitting(algorithm, env_block, f"{place}, envs, {env}"),
+        )
+        strict = [(own, f"{place}, algos, {algo}"), (pair, f"{place}, envs, {env}, algos, {algo}")]
+        strict.append((dict(overrides or {}), "command line"))
+        merged = loose
+        for values, where in strict:
+            check_hyperparameters(algorithm, [key for key in values if key not in RUN_KEYS], where)
+            merged = merge(merged, values)
+        run = {key: merged.pop(key) for key in RUN_KEYS if key in merged}
+        if "n_timesteps" not in run:
+            raise InvalidArgument(f"{env} is in no suite, so the number of steps must be given: -n STEPS")
+        return RunConfig(suite=self.name, algo=algo, env=env, seed=seed, algorithm=name, hyperparameters=merged, **run)
+
+    def _fitting(self, algorithm: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
+        """Those that the algorithm has; a key that no algorithm has is a mistake."""
+        own = hyperparameter_defaults(algorithm)
+        everyone = {key for name in algorithm_names() for key in hyperparameter_defaults(get_algorithm(name))}
+        for key in values:
+            if key not in RUN_KEYS and key not in everyone:
+                known = [*RUN_KEYS, *sorted(everyone)]
+                raise InvalidArgument(f"{place}: no algorithm has a hyperparameter {key!r}{suggestion(str(key), known)}")
+        return {key: value for key, value in values.items() if key in RUN_KEYS or key in own}
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The later value wins; mappings (policy_kwargs) are merged, not replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def suite_names() -> list[str]:
+    """The suites at hand, by name."""
+    return sorted({path.stem for place in _PLACES for path in place.glob("*.yml") if _is_suite(path)})
+
+
+def _is_suite(path: Path) -> bool:
+    return any(line.startswith("envs:") for line in path.read_text(encoding="utf-8").splitlines())
+
+
+def load_suite(name: str | Path) -> Suite:
+    """A suite by its name (a file of ``configs/``) or by the path of its file."""
+    if Path(name).suffix in (".yml", ".yaml"):
+        path = Path(name)
+    else:
+        found = [place / f"{name}.yml" for place in _PLACES if (place / f"{name}.yml").is_file()]
+        if not found:
+            raise InvalidArgument(f"unknown suite {str(name)!r}{suggestion(str(name), suite_names())}")
+        path = found[0]
+    content = load_yaml(path)
+    for key in content:
+        if key not in SECTIONS:
+            raise InvalidArgument(f"{path}: unknown section {key!r}{suggestion(str(key), SECTIONS)}")
+    sections = {key: _section(content, key, path) for key in SECTIONS}
+    for key in ("envs", "algos", "search"):
+        for entry in sections[key]:
+            sections[key][entry] = _section(sections[key], entry, path)
+    return Suite(name=path.stem, **sections)
+
+
+def _section(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
+    return _mapping(content.get(key), f"{path}: {key}")
+
+
+def _mapping(value: Any, place: str) -> dict[str, Any]:
+    """What may be left empty, but must not be anything else than names and values."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{place} must be a mapping of names to values, got {value!r}")
+    return value
+
+
+def suite_of(env: str) -> Suite:
+    """The first suite that has the environment; an empty one called ``custom`` if none has."""
+    names = suite_names()
+    for name in sorted(names, key=lambda n: (n == "ablation", n)):
+        suite = load_suite(name)
+        if env in suite.envs:
+            return suite
+    return Suite("custom", {}, {}, {}, {})
+
+
+def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """``-params key:value …``, the values read as YAML, never evaluated; ``policy_kwargs.net_arch:[64]`` reaches inside.
+
+    :param flags: settings that have a flag of their own, None where it was not given
+    """
+    overrides: dict[str, Any] = {}
+    for pair in pairs:
+        key, colon, text = pair.partition(":")
+        if not key or not colon:
+            raise InvalidArgument(f"-params must be key:value, got {pair!r}")
+        try:
+            value = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise InvalidArgument(
+                f"-params {key}: the value must be YAML, got {text!r} ({error.__class__.__name__})"
+            ) from None
+        refuse_text_numbers(value, f"-params {key}")
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        overrides = merge(overrides, value)
+    for key, value in (flags or {}).items():
+        if value is not None and key in overrides:
+            raise InvalidArgument(f"{key} must be given once, by its flag or in -params")
+    return merge(overrides, {key: value for key, value in (flags or {}).items() if value is not None})

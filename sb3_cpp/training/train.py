@@ -1,0 +1,112 @@
+"""The command behind scripts/train.py: one run, told on the console."""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
+
+from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.training.environments import check_environment, has_time_limit
+from sb3_cpp.training.runner import Outcome, RunFailed, train_run
+from sb3_cpp.training.suite import RUN_KEYS, RunConfig, load_suite, parse_overrides, suite_of
+
+
+def train(
+    algo: str,
+    env: str,
+    seed: int = 0,
+    *,
+    suite: str | None = None,
+    n_timesteps: int | None = None,
+    params: Sequence[str] = (),
+    eval_freq: int | None = None,
+    eval_episodes: int | None = None,
+    save_freq: int | None = None,
+    start_from: str | None = None,
+    root: str = "runs",
+    progress: bool = False,
+    tensorboard: str | None = None,
+    track: bool = False,
+    n_threads: int | None = None,
+) -> int:
+    """Train one run and say where it is; returns the exit code of the script."""
+    check_environment(env)
+    given = {"n_timesteps": n_timesteps, "eval_freq": eval_freq, "eval_episodes": eval_episodes, "save_freq": save_freq}
+    overrides = parse_overrides(list(params), given)
+    if n_threads is not None:
+        check_whole_number("--num-threads", n_threads, 1)
+    config = (load_suite(suite) if suite is not None else suite_of(env)).run_config(algo, env, seed, overrides)
+    if start_from is not None:
+        _check_start(Path(start_from).resolve(), config.folder(root).resolve(), overrides)
+    writers = _writers(config, tensorboard, track)
+    if config.evaluate_every and not has_time_limit(env, config.max_episode_steps):
+        print(
+            f"note: {env} has no time limit, so an evaluation may never end; -params max_episode_steps:N sets one", flush=True
+        )
+    print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
+    if start_from is not None:
+        print(f"from {start_from}, with the hyperparameters it was saved with", flush=True)
+    show = "bar" if progress else "lines"
+    try:
+        outcome = train_run(config, root, start_from=start_from, show=show, writers=writers, n_threads=n_threads)
+    except RunFailed as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(_conclusion(outcome))
+    return outcome.exit_code
+
+
+def _check_start(source: Path, folder: Path, overrides: dict[str, Any]) -> None:
+    """A run that is prolonged repeats its own settings; the model of another run brings its hyperparameters with it."""
+    changed = [key for key in overrides if key not in RUN_KEYS]
+    if changed and folder not in (source, *source.parents):
+        raise InvalidArgument(
+            f"-params must not have {', '.join(changed)} with -i {source}: a model goes on with the hyperparameters it was "
+            "saved with"
+        )
+
+
+def _conclusion(outcome: Outcome) -> str:
+    if outcome.state == "interrupted":
+        again = shlex.join([Path(sys.executable).name, *sys.argv])
+        return f"stopped and saved at step {outcome.timesteps:,}; to resume, run the same command again:\n  {again}"
+    if outcome.state == "kept":
+        return f"already finished: {outcome.folder} (to go on: -i {outcome.folder} -n MORE_STEPS)"
+    returns = outcome.final_returns
+    result = f", return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes" if returns else ""
+    return f"finished: {outcome.folder}{result}"
+
+
+def _writers(config: RunConfig, tensorboard: str | None, track: bool) -> list[KVWriter]:
+    """What SB3's logger writes to beside progress.csv."""
+    writers: list[KVWriter] = []
+    if tensorboard is not None:
+        try:
+            writers.append(TensorBoardOutputFormat(str(config.folder(tensorboard))))
+        except AssertionError:
+            raise InvalidArgument("--tensorboard needs a further package: pip install tensorboard") from None
+    if track:
+        writers.append(WandbOutputFormat(config))
+    return writers
+
+
+class WandbOutputFormat(KVWriter):
+    """Sends SB3's log to Weights & Biases, with the run's config."""
+
+    def __init__(self, config: RunConfig) -> None:
+        try:
+            import wandb
+        except ImportError:
+            raise InvalidArgument("--track needs Weights & Biases: pip install wandb") from None
+        group = f"{config.algo}/{config.env}"
+        self.run = wandb.init(project="sb3_cpp", group=group, name=f"{group}/{config.seed}", config=config.plain())
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        self.run.log({key: value for key, value in key_values.items() if isinstance(value, (int, float))}, step=step)
+
+    def close(self) -> None:
+        self.run.finish()

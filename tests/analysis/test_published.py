@@ -1,0 +1,48 @@
+"""What is published under results/ comes from the CSV files there, and the README's tables of results from those pages."""
+
+import html
+from pathlib import Path
+
+import pytest
+
+from sb3_cpp.analysis.comparison import choose_reference, positions
+from sb3_cpp.analysis.result_tables import tables_as_markdown
+from sb3_cpp.analysis.results import load_results
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "results"
+WITH_PAGES = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
+WITHOUT = ("minatar_earlier", "study_cartpole")
+
+
+def test_nothing_is_published_that_is_not_checked_here() -> None:
+    assert sorted(path.name for path in RESULTS.iterdir()) == sorted(WITH_PAGES + WITHOUT)
+
+
+@pytest.mark.parametrize("name", WITH_PAGES + WITHOUT)
+def test_published_tables_are_those_of_the_csv_files(name: str) -> None:
+    assert (RESULTS / name / "tables.md").read_text(encoding="utf-8") == tables_as_markdown(load_results(RESULTS / name))
+
+
+@pytest.mark.parametrize("name", WITH_PAGES)
+def test_published_pages_and_figures_are_of_the_same_results(name: str) -> None:
+    results = load_results(RESULTS / name)
+    page = html.unescape((RESULTS / name / "report.html").read_text(encoding="utf-8"))
+    assert f"<li><b>{len(results.used())}</b> runs compared</li>" in page
+    for line in positions(results, choose_reference(results)):
+        assert line in page
+    figures = {path.name for path in (RESULTS / name / "figures").iterdir()}
+    assert {f"curve_{task.replace('/', '-')}.png" for task in results.used().task} <= figures
+    assert {"fig4.png", "pareto.png", "table1.md"} <= figures
+
+
+def test_tables_of_results_in_the_readme_are_published_ones() -> None:
+    published = {
+        line for name in WITH_PAGES for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
+    }
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    quoted = [part for part in readme.split("\n\n") if part.startswith("| algo |")]
+    assert len(quoted) >= 3
+    for table in quoted:
+        for line in table.splitlines():
+            assert line.replace("**", "") in published

@@ -1,0 +1,302 @@
+"""Many runs as one table: what is measured, and that every run is either compared or named."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sb3_cpp.analysis.cell_checks import describe_excluded
+from sb3_cpp.analysis.comparison import why_no_average
+from sb3_cpp.analysis.result_tables import remarks, table_of_all_tasks, tables_as_markdown
+from sb3_cpp.analysis.results import FILES, Choice, load_results, save_results
+from sb3_cpp.metrics import iqm
+from sb3_cpp.training.runner import train_run
+from tests.analysis.synthetic_runs import write_grid, write_run
+from tests.training.small_runs import small_config
+
+
+def test_measures_by_hand(tmp_path: Path) -> None:
+    """Evaluations 0, 8, 5, 9, 5: falls of 3 and 4; last three (5 + 9 + 5) / 3; area (4 + 6.5 + 7 + 7) / 4."""
+    write_run(tmp_path, evaluations=[0, 8, 5, 9, 5], episodes=[0.0] * 50 + [2.0] * 100)
+    run = load_results(tmp_path).runs.iloc[0]
+    assert run.oscillation_l2 == pytest.approx(5.0)
+    assert run.oscillation_inf == pytest.approx(4.0)
+    assert run.final_return == pytest.approx(19 / 3)
+    assert run.auc == pytest.approx(24.5 / 4)
+    assert run.best_return == 9.0
+    assert run.final_training_return == 2.0
+    assert run.training_oscillation_l2 == 0.0
+    assert run.oscillation_noise == pytest.approx(1.0)  # two episodes 1 apart: standard errors 0.5, four pairs of 0.25 each
+
+
+def test_normalisation_is_by_the_range_of_all_compared_runs_of_the_task(tmp_path: Path) -> None:
+    write_run(tmp_path, "cpp", evaluations=[0, 6, 4, 4])
+    write_run(tmp_path, "dqn", evaluations=[-2, 8, 8, 8])
+    write_run(
+        tmp_path, "dqn", seed=1, evaluations=[1000, 1000, 1000, 1000], state="interrupted"
+    )  # not compared: no part in it
+    write_run(tmp_path, "dqn", "Acrobot-v1", evaluations=[0, 500, 500, 500])
+    runs = load_results(tmp_path).runs.set_index(["algo", "task", "seed"])
+    cpp = runs.loc[("cpp", "CartPole-v1", 0)]
+    assert (cpp.return_low, cpp.return_high) == (-2.0, 8.0)
+    assert cpp.normalised_oscillation_l2 == pytest.approx(0.2)
+    assert cpp.normalised_return == pytest.approx((14 / 3 + 2) / 10)
+    assert runs.loc[("dqn", "Acrobot-v1", 0)].normalised_return == pytest.approx(1.0)
+
+
+def test_a_task_on_which_nothing_differs_has_no_normalised_values(tmp_path: Path) -> None:
+    write_run(tmp_path, evaluations=[5, 5, 5])
+    run = load_results(tmp_path).runs.iloc[0]
+    assert run.final_return == 5.0
+    assert np.isnan(run.normalised_return)
+    assert np.isnan(run.normalised_oscillation_l2)
+
+
+def test_atari_returns_are_human_normalised_too(tmp_path: Path) -> None:
+    write_run(tmp_path, env="PongNoFrameskip-v4", evaluations=[-20.7, 14.6, 14.6, 14.6])
+    write_run(tmp_path, env="CartPole-v1")
+    assert load_results(tmp_path).runs.set_index("task").human_normalised.round(6).to_dict() == {
+        "CartPole-v1": pytest.approx(np.nan, nan_ok=True),
+        "PongNoFrameskip-v4": 1.0,
+    }
+
+
+def test_every_run_that_is_not_compared_is_named_with_its_reason(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path, "cpp", seed=seed)
+    write_run(tmp_path, "dqn", seed=0, state="failed", error="non-finite loss")
+    write_run(tmp_path, "dqn", seed=1, n_timesteps=200)
+    (write_run(tmp_path, "ppo", seed=0) / "config.yml").write_text("")
+    write_run(tmp_path, "ppo", seed=1, state="interrupted")
+    write_run(tmp_path, "ppo", seed=2, evaluations=[1, 2])
+    results = load_results(tmp_path)
+    reasons = results.excluded().set_index(["algo", "seed"]).excluded.to_dict()
+    assert reasons == {
+        ("dqn", 0): "failed at step 400: non-finite loss",
+        ("dqn", 1): "unequal length: 200 steps and 4 evaluations, most have 400 and 4",
+        ("dqn", 2): "missing",
+        ("ppo", 0): "config.yml cannot be read",
+        ("ppo", 1): "unfinished: 400 of 400 steps",
+        ("ppo", 2): "unequal length: 400 steps and 2 evaluations, most have 400 and 4",
+    }
+    assert sorted(results.used().algo.unique()) == ["cpp"]
+    assert len(results.runs) == 9
+    assert "classic: dqn on CartPole-v1, seed 2: missing" in describe_excluded(results.runs)
+
+
+def test_missing_seeds_of_one_algorithm_are_named_in_one_line(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_run(tmp_path, "cpp", seed=seed)
+    write_run(tmp_path, "dqn", seed=1)
+    write_run(tmp_path, "mdqn", "Acrobot-v1")
+    lines = describe_excluded(load_results(tmp_path).runs)
+    assert "classic: dqn on CartPole-v1, seeds 0, 2: missing" in lines
+    assert "classic: mdqn on CartPole-v1, seeds 0, 1, 2: missing" in lines
+    assert "classic: cpp on Acrobot-v1, seed 0: missing" in lines
+
+
+def test_suites_are_compared_apart(tmp_path: Path) -> None:
+    write_run(tmp_path, "cpp", suite="classic", evaluations=[0, 10])
+    write_run(tmp_path, "cpp", suite="ablation", evaluations=[0, 100])
+    results = load_results(tmp_path)
+    assert results.suites() == ["ablation", "classic"]
+    assert results.suite("classic").runs.return_high.tolist() == [10.0]
+    assert results.suite("classic").curves["return"].max() == 10.0
+
+
+def test_the_csv_files_say_the_same_as_the_folders(tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs")
+    write_run(tmp_path / "runs", "cpp", "CartPole-v1", 7, state="failed", error="a, comma and a\nnew line")
+    results = load_results(tmp_path / "runs")
+    assert [path.name for path in save_results(results, tmp_path / "tidy")] == list(FILES)
+    again = load_results(tmp_path / "tidy")
+    for name in ("runs", "curves", "iterations"):
+        pd.testing.assert_frame_equal(getattr(again, name), getattr(results, name))
+    assert again.configs == results.configs
+
+
+def test_folders_and_csv_files_can_be_mixed_but_no_run_given_twice(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "cpp")
+    write_run(tmp_path / "b", "dqn")
+    save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
+    assert load_results(tmp_path / "tidy", tmp_path / "b").runs.algo.tolist() == ["cpp", "dqn"]
+    where = r"in .*tidy and in .*/a/classic/cpp/CartPole-v1/seed_0"
+    with pytest.raises(ValueError, match=f"a run was given twice: cpp on CartPole-v1, seed 0, of suite classic, {where}"):
+        load_results(tmp_path / "tidy", tmp_path / "a")
+
+
+def test_some_algorithms_and_tasks_can_be_chosen(tmp_path: Path) -> None:
+    write_grid(tmp_path / "runs")
+    all_of_them = load_results(tmp_path / "runs")
+    chosen = load_results(tmp_path / "runs", choice=Choice(["cpp", "dqn"], ["Acrobot-v1"]))
+    for table in (chosen.runs, chosen.curves):
+        assert set(zip(table.algo, table.task, strict=True)) == {("cpp", "Acrobot-v1"), ("dqn", "Acrobot-v1")}
+    assert set(chosen.iterations.algo) == {"cpp"}
+    assert {(entry["algo"], entry["task"]) for entry in chosen.configs} == {("cpp", "Acrobot-v1"), ("dqn", "Acrobot-v1")}
+    assert len(chosen.used()) == 6 < len(all_of_them.used()) == 18
+    assert not (chosen.runs.state == "missing").any()
+    for choice, message in (
+        (Choice(["sac"]), "--algos must be among those of the runs, cpp, dqn, ppo, got 'sac'"),
+        (Choice(envs=["Pong"]), "--envs must be among those of the runs, Acrobot-v1, CartPole-v1, got 'Pong'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load_results(tmp_path / "runs", choice=choice)
+
+
+def test_a_choice_that_no_run_meets_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "cpp", "CartPole-v1")
+    write_run(tmp_path, "dqn", "Acrobot-v1")
+    with pytest.raises(ValueError, match="no run is of --algos cpp and of --envs Acrobot-v1"):
+        load_results(tmp_path, choice=Choice(["cpp"], ["Acrobot-v1"]))
+
+
+def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs")
+    results = load_results(tmp_path / "runs")
+    save_results(results, tmp_path / "tidy")
+    with pytest.raises(ValueError, match="already holds runs"):
+        save_results(results, tmp_path / "tidy")
+    save_results(results, tmp_path / "tidy", force=True)
+
+
+def test_settings_are_kept_once_for_the_seeds_that_share_them(tmp_path: Path) -> None:
+    write_grid(tmp_path, algos=("cpp", "dqn"), envs=("CartPole-v1",), seeds=3)
+    configs = load_results(tmp_path).configs
+    assert [(entry["algo"], entry["seeds"]) for entry in configs] == [("cpp", [0, 1, 2]), ("dqn", [0, 1, 2])]
+    assert configs[0]["provenance"]["command"].startswith("python scripts/benchmark.py")
+
+
+def test_other_folders_are_ignored_by_name(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    trial = tmp_path / "tune" / "study" / "trial_0" / "seed_0"
+    trial.mkdir(parents=True)
+    (trial / "config.yml").write_bytes((folder / "config.yml").read_bytes())
+    results = load_results(tmp_path)
+    assert len(results.runs) == 1
+    assert results.ignored == (str(trial),)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda path: None, "must be a folder of runs"),
+        (lambda path: path.write_text(""), "must be a folder of runs"),
+        (lambda path: path.mkdir(), "holds no runs"),
+    ],
+)
+def test_a_place_without_runs_is_refused(tmp_path: Path, make, message: str) -> None:  # type: ignore[no-untyped-def]
+    make(tmp_path / "x")
+    with pytest.raises(ValueError, match=message):
+        load_results(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("runs.csv", "suite,task\na,b\n", "lacks the columns algo, seed"),
+        ("runs.csv", "", "must be a CSV file"),
+        ("curves.csv", None, "must be a CSV file"),
+        ("curves.csv", "suite,task,algo,seed,series,step\n", "lacks the column return"),
+        ("configs.yml", "a: [", "must be YAML"),
+        ("configs.yml", "a: 1", "must be a list of entries"),
+        ("configs.yml", "- 1", "must be a list of entries"),
+    ],
+)
+def test_broken_csv_files_are_refused_by_name(tmp_path: Path, file: str, content: str | None, message: str) -> None:
+    save_results(load_results(write_grid(tmp_path / "runs", seeds=1)), tmp_path / "tidy")
+    if content is None:
+        (tmp_path / "tidy" / file).unlink()
+    else:
+        (tmp_path / "tidy" / file).write_text(content)
+    with pytest.raises(ValueError, match=f"{file} {message}"):
+        load_results(tmp_path / "tidy")
+
+
+@pytest.mark.parametrize(
+    ("file", "column", "value", "message"),
+    [
+        ("runs.csv", "final_return", "many", "must have numbers in the column final_return"),
+        ("runs.csv", "final_return", "inf", "must have a finite final_return for seed 0 of cpp on"),
+        ("runs.csv", "final_return", "", "must have a finite final_return for seed 0 of cpp on"),
+        ("runs.csv", "seed", "first", "must have numbers in the column seed"),
+        ("runs.csv", "seed", "", "must have whole numbers in the column seed"),
+        ("curves.csv", "return", "high", "must have numbers in the column return"),
+    ],
+)
+def test_cells_that_make_no_sense_are_refused_by_name(
+    tmp_path: Path, file: str, column: str, value: str, message: str
+) -> None:
+    save_results(load_results(write_grid(tmp_path / "runs", algos=("cpp",), seeds=1)), tmp_path / "tidy")
+    table = pd.read_csv(tmp_path / "tidy" / file).astype({column: object})
+    table.loc[0, column] = value
+    table.to_csv(tmp_path / "tidy" / file, index=False)
+    with pytest.raises(ValueError, match=f"{file} {message}"):
+        load_results(tmp_path / "tidy")
+
+
+def test_a_table_without_runs_is_refused(tmp_path: Path) -> None:
+    save_results(load_results(write_grid(tmp_path / "runs", seeds=1)), tmp_path / "tidy")
+    pd.read_csv(tmp_path / "tidy" / "runs.csv").head(0).to_csv(tmp_path / "tidy" / "runs.csv", index=False)
+    with pytest.raises(ValueError, match="holds no run"):
+        load_results(tmp_path / "tidy")
+
+
+def test_runs_beside_csv_files_are_not_overlooked(tmp_path: Path) -> None:
+    save_results(load_results(write_grid(tmp_path, seeds=1)), tmp_path)
+    with pytest.raises(ValueError, match=r"holds both runs.csv and runs \(.*seed_0\); move the CSV files elsewhere"):
+        load_results(tmp_path)
+
+
+def test_a_renamed_run_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, seed=2)
+    folder.rename(folder.with_name("seed_12"))
+    runs = load_results(tmp_path).runs
+    assert runs[["seed", "state", "excluded"]].to_numpy().tolist() == [
+        [12, "unreadable", "config.yml is of another run, with seed 2"]
+    ]
+
+
+def test_runs_behind_a_link_are_read_under_the_name_of_the_link(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs", "cpp")
+    write_run(tmp_path / "disk", "dqn", suite="elsewhere")
+    (tmp_path / "runs" / "classic" / "mine").symlink_to(tmp_path / "disk" / "elsewhere" / "dqn")
+    (tmp_path / "runs" / "classic" / "loop").symlink_to(tmp_path / "runs")
+    runs = load_results(tmp_path / "runs").runs
+    assert list(zip(runs.suite, runs.algo)) == [("classic", "cpp"), ("classic", "mine")]
+
+
+def test_tasks_without_any_difference_are_named(tmp_path: Path) -> None:
+    write_grid(tmp_path, algos=("cpp", "dqn"), envs=("CartPole-v1",), seeds=2)
+    for algo in ("cpp", "dqn"):
+        for seed in range(2):
+            write_run(tmp_path, algo, "MountainCar-v0", seed, evaluations=(-200.0,) * 10)
+    assert "not averaged: MountainCar-v0, where all evaluations are equal" in remarks(load_results(tmp_path), "cpp")
+    alone = load_results(tmp_path, choice=Choice(envs=["MountainCar-v0"]))
+    assert why_no_average(alone) == "all evaluations are equal on every task"
+
+
+def test_human_normalised_scores_are_averaged_over_games(tmp_path: Path) -> None:
+    for env in ("SeaquestNoFrameskip-v4", "BreakoutNoFrameskip-v4"):
+        for algo in ("cpp", "dqn"):
+            for seed in range(2):
+                write_run(tmp_path, algo, env, seed, evaluations=(1.0, 2.0, 3.0 + seed))
+    results = load_results(tmp_path)
+    assert "| human-normalised |" in tables_as_markdown(results)
+    overall = table_of_all_tasks(results, "cpp")
+    assert overall is not None
+    scores = results.runs.loc[results.runs.algo == "cpp", ["task", "human_normalised"]].groupby("task").human_normalised
+    expected = float(iqm({str(task): values.to_numpy() for task, values in scores}))
+    assert overall.rows[0][overall.columns.index("human-normalised return")].startswith(f"{expected:.3f} [")
+
+
+@pytest.mark.slow
+def test_a_real_run_is_read(tmp_path: Path) -> None:
+    for algo in ("cpp", "ppo"):
+        train_run(small_config(algo), tmp_path, show="nothing")
+    results = load_results(tmp_path)
+    assert results.used().algo.tolist() == ["cpp", "ppo"]
+    assert results.runs.evaluations.tolist() == [3, 3]
+    assert set(results.iterations.algo) == {"cpp"}
+    assert results.runs.final_return.notna().all()
+    assert "processor" in results.configs[0]["provenance"]["machine"]

@@ -1,0 +1,111 @@
+"""Runs that are interrupted, killed or damaged end as if nothing had happened; what is compared can differ."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from stable_baselines3.common.callbacks import BaseCallback
+
+from sb3_cpp.benchmarks.faults import TASKS, run_case
+from sb3_cpp.benchmarks.faults_comparison import differences, same
+from sb3_cpp.checkpointing import environment_state, store
+from sb3_cpp.training.checkpoint import find_checkpoint
+from sb3_cpp.training.runner import make_run_environment, train_run
+from tests.training.small_runs import small_config
+from tests.training.test_runner import At, terminate
+
+
+class Killed(Exception):
+    pass
+
+
+def kill() -> None:
+    raise Killed
+
+
+def interrupted(config: Any, root: Path, *callbacks: BaseCallback) -> Path:
+    """Train with one end after the other, then to the end."""
+    for callback in callbacks:
+        try:
+            train_run(config, root, show="nothing", callbacks=[callback])
+        except Exception:  # the runner's own, with ours as its cause
+            continue
+    return train_run(config, root, show="nothing").folder
+
+
+@pytest.mark.parametrize("algo", ["cpp", "dqn", "qrdqn", "a2c"])
+def test_an_interrupted_run_equals_an_undisturbed_one(tmp_path: Path, algo: str) -> None:
+    config = small_config(algo)
+    straight = train_run(config, tmp_path / "a", show="nothing").folder
+    # In the middle of a rollout, at an evaluation, just before the end
+    ends = [At(215, kill), At(400, terminate), At(590, kill)] if algo != "a2c" else [At(256, kill), At(384, terminate)]
+    found = differences(straight, interrupted(config, tmp_path / "b", *ends))
+    if algo == "a2c":  # SB3 counts on-policy iterations anew in every learn()
+        found = [difference for difference in found if difference != "progress.csv has other rows"]
+    assert found == []
+
+
+def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = small_config()
+    straight = train_run(config, tmp_path / "a", show="nothing").folder
+    first = train_run(config, tmp_path / "b", show="nothing", callbacks=[At(420, terminate)])
+    newest = find_checkpoint(first.folder)
+    assert newest is not None
+    data = bytearray((newest / store.MODEL).read_bytes())
+    data[len(data) // 2] ^= 1
+    (newest / store.MODEL).write_bytes(data)
+    second = train_run(config, tmp_path / "b", show="nothing")
+    assert "is damaged (model.zip has another checksum than when it was written); going on from the one before" in (
+        capsys.readouterr().err
+    )
+    assert differences(straight, second.folder) == []
+
+
+def test_every_kind_of_difference_is_found(tmp_path: Path) -> None:
+    one = train_run(small_config(), tmp_path / "a", show="nothing").folder
+    other = train_run(small_config(learning_rate=0.05), tmp_path / "b", show="nothing").folder
+    found = differences(one, other)
+    for words in (
+        "weights or optimiser differ",
+        "the replay buffer differs",
+        "iterations.csv has other rows",
+        "caution differs",
+    ):
+        assert words in found
+    shutil.copytree(one, tmp_path / "c")
+    assert differences(one, tmp_path / "c") == []
+    rows = (tmp_path / "c/monitor.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "c/monitor.csv").write_text("".join([*rows[:5], *rows[4:]]))  # one row twice
+    assert differences(one, tmp_path / "c") == ["monitor.csv has other rows"]
+
+
+def test_same_means_to_the_bit() -> None:
+    array = np.array([1.0, np.nan])
+    assert same({"a": [array, 1]}, {"a": [array.copy(), 1]})
+    assert not same({"a": array}, {"a": array.astype(np.float32)})
+    assert not same(np.array([1.0]), np.array([np.nextafter(1.0, 2.0)]))
+    assert not same([1], [1, 2])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_of_the_study_can_be_saved(tmp_path: Path, task: str) -> None:
+    for module in {"minatar": ("minatar",), "ale": ("ale_py", "cv2")}.get(task, ()):
+        pytest.importorskip(module)
+    env = make_run_environment(TASKS[task].config(TASKS[task].algos[0], 0))
+    env.reset()
+    assert environment_state.capture(env)
+    env.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "algo", "n_timesteps"), [("cartpole", "cpp", 900), ("minatar", "cpi", 700)])
+def test_kills_at_random_moments_change_nothing(tmp_path: Path, task: str, algo: str, n_timesteps: int) -> None:
+    """The study itself: scripts/faults.py."""
+    if task == "minatar":
+        pytest.importorskip("minatar")
+    result = run_case(task, algo, 3, 0, tmp_path, n_timesteps)
+    assert (result.kills, result.differences) == (3, 0), result

@@ -1,0 +1,73 @@
+"""Environments by id."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.monitor import Monitor
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.training import minatar
+from sb3_cpp.training.environments import check_environment, make_environment
+
+
+def test_minatar_is_channels_first_and_ends_at_its_time_limit() -> None:
+    pytest.importorskip("minatar", reason="needs the extra minatar")
+    env = make_environment("MinAtar/Freeway-v1", n_envs=2, seed=3, max_episode_steps=7)
+    observation = env.reset()
+    assert observation.shape == (2, 7, 10, 10)
+    for step in range(1, 8):
+        observation, _, dones, infos = env.step(np.zeros(2, dtype=np.int64))
+        assert dones.all() == (step == 7)
+    assert infos[0]["TimeLimit.truncated"]
+    assert infos[0]["episode"]["l"] == 7
+
+
+def test_minatar_repeats_with_its_seed() -> None:
+    pytest.importorskip("minatar", reason="needs the extra minatar")
+    runs = []
+    for _ in range(2):
+        env = make_environment("MinAtar/Breakout-v1", seed=5)
+        observations = [env.reset()]
+        observations += [env.step(np.array([step % 3]))[0] for step in range(30)]
+        runs.append(np.concatenate(observations))
+    assert np.array_equal(*runs)
+
+
+def test_minatar_can_be_seen() -> None:
+    pytest.importorskip("minatar", reason="needs the extra minatar")
+    env = minatar.make_minatar("MinAtar/Breakout-v1", render_mode="rgb_array")
+    env.reset(seed=0)
+    picture = env.render()
+    assert picture.shape == (320, 320, 3)  # type: ignore[union-attr]
+    assert picture.dtype == np.uint8  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "sb3_cpp/DangerGridworld-v0", "sb3_cpp/PendulumSwingUp-v0"])
+def test_environments_are_watched_by_a_monitor(env_id: str) -> None:
+    env = make_environment(env_id, seed=0)
+    assert is_wrapped(env.envs[0], Monitor)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "meant"),
+    [
+        ("Cartpole-v1", "CartPole-v1"),
+        ("breakout-v1", "MinAtar/Breakout-v1"),
+        ("DangerGridworld-v0", "sb3_cpp/DangerGridworld-v0"),
+    ],
+)
+def test_an_unknown_environment_is_answered_with_the_nearest(env_id: str, meant: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"did you mean .*{meant}"):
+        check_environment(env_id)
+
+
+def test_missing_packages_and_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*args: object, **kwargs: object) -> None:
+        raise gym.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
+
+    with pytest.raises(InvalidArgument, match="env_kwargs do not fit"):
+        make_environment("CartPole-v1", gravity=3)
+    monkeypatch.setattr(gym, "make", missing)
+    with pytest.raises(InvalidArgument, match=r"pip install 'sb3_cpp\[box2d\]'"):
+        make_environment("LunarLander-v3")

@@ -1,0 +1,141 @@
+"""Suites: merged in order, checked against the constructors, plain YAML."""
+
+from pathlib import Path
+
+import pytest
+from sb3_contrib import QRDQN
+
+from sb3_cpp import DeepCPP
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.training.algorithms import (
+    algorithm_names,
+    check_hyperparameters,
+    get_algorithm,
+    register,
+    resolve_classes,
+)
+from sb3_cpp.training.suite import RunConfig, Suite, load_suite, parse_overrides, suite_names, suite_of
+
+SUITE = """
+shared: {gamma: 0.9, learning_rate: 0.1, buffer_size: 500, policy_kwargs: {net_arch: [8]}}
+envs:
+  CartPole-v1:
+    n_timesteps: 100
+    learning_rate: 0.2
+    algos:
+      mdqn: {batch_size: 16, temperature: 0.4}
+algos:
+  mdqn: {learning_rate: 0.3, temperature: 0.2, policy_kwargs: {activation_fn: tanh}}
+  careful: {algorithm: cpi, zeta: 0.01}
+  ppo: {n_steps: 64}
+"""
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    (tmp_path / "mine.yml").write_text(SUITE)
+    return load_suite(tmp_path / "mine.yml")
+
+
+def test_later_blocks_win_and_mappings_are_merged(suite: Suite) -> None:
+    config = suite.run_config("mdqn", "CartPole-v1", 0, {"batch_size": 32})
+    assert config.hyperparameters == {
+        "gamma": 0.9,  # shared
+        "learning_rate": 0.3,  # algos, over envs' 0.2 and shared's 0.1
+        "buffer_size": 500,
+        "policy_kwargs": {"net_arch": [8], "activation_fn": "tanh"},
+        "temperature": 0.4,  # envs' algos, over algos' 0.2
+        "batch_size": 32,  # command line, over envs' algos' 16
+    }
+    assert (config.n_timesteps, config.suite) == (100, "mine")
+
+
+def test_what_an_algorithm_does_not_have_is_left_out_of_shared(suite: Suite) -> None:
+    assert "buffer_size" not in suite.run_config("ppo", "CartPole-v1", 0).hyperparameters
+
+
+def test_a_name_of_the_suite_can_stand_for_a_registered_algorithm(suite: Suite) -> None:
+    config = suite.run_config("careful", "CartPole-v1", 0)
+    assert (config.algo, config.algorithm, config.hyperparameters["zeta"]) == ("careful", "cpi", 0.01)
+
+
+def test_an_environment_can_borrow_from_its_own_suite() -> None:
+    borrowed = load_suite("ablation").run_config("cpi_0.5", "MinAtar/Seaquest-v1", 0)
+    own = load_suite("minatar").run_config("cpi", "MinAtar/Seaquest-v1", 0)
+    assert borrowed.hyperparameters == {**own.hyperparameters, "zeta": 0.5}
+    assert borrowed.n_timesteps == own.n_timesteps
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("envs: [", "must be YAML"),
+        ("- a list", "must be a mapping"),
+        ("envs: {CartPole-v1: {n_timesteps: 10, learning_rate: 1e-3}}", "1.0e-3, got the text '1e-3'"),
+        ("sharde: {gamma: 0.9}", "unknown section 'sharde'; did you mean 'shared'"),
+        ("envs: 3", "envs must be a mapping"),
+        ("shared: {n_timesteps: 10, lerning_rate: 0.1}", "did you mean 'learning_rate'"),
+        ("shared: {n_timesteps: 10}\nalgos: {cpp: {kappa: 3}}", "DeepCPP has no hyperparameter 'kappa'"),
+        ("shared: {n_timesteps: 10.5}", "n_timesteps must be a whole number"),
+        ("shared: {n_timesteps: many}", "n_timesteps must be a number"),
+        ("shared: {n_timesteps: 10, env_kwargs: 3}", "env_kwargs must be a mapping"),
+        ("algos: {cpp: {}}", "-n STEPS"),
+    ],
+)
+def test_mistakes_in_a_suite_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.yml").write_text(text)
+    with pytest.raises(InvalidArgument) as error:
+        load_suite(tmp_path / "bad.yml").run_config("cpp", "CartPole-v1", 0)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_parameters_of_the_command_line_are_yaml_and_reach_inside() -> None:
+    pairs = ["learning_rate:0.01", "policy_kwargs.net_arch:[64, 32]", "policy_kwargs.activation_fn:tanh", "zeta:dcpi"]
+    assert parse_overrides(pairs) == {
+        "learning_rate": 0.01,
+        "policy_kwargs": {"net_arch": [64, 32], "activation_fn": "tanh"},
+        "zeta": "dcpi",
+    }
+
+
+@pytest.mark.parametrize("pair", ["learning_rate", ":3", "learning_rate:1e-3", "net_arch:[1", "x:!!python/object:os.system"])
+def test_parameters_of_the_command_line_are_refused(pair: str) -> None:
+    with pytest.raises(InvalidArgument):
+        parse_overrides([pair])
+
+
+def test_the_suite_of_an_environment_is_found() -> None:
+    assert suite_of("CartPole-v1").name == "classic"
+    assert suite_of("MinAtar/Breakout-v1").name == "minatar"
+    assert suite_of("SomethingElse-v0").name == "custom"
+    assert {"classic", "minatar", "atari", "ablation"} <= set(suite_names())
+    with pytest.raises(InvalidArgument, match="did you mean 'classic'"):
+        load_suite("clasic")
+
+
+def test_the_folder_of_a_run_has_no_further_levels_for_a_namespace() -> None:
+    config = RunConfig("minatar", "cpp", "MinAtar/Breakout-v1", 2, 100, "cpp")
+    assert config.folder("runs") == Path("runs/minatar/cpp/MinAtar-Breakout-v1/seed_2")
+
+
+def test_registered_names_are_known_and_kept() -> None:
+    assert {"cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c"} <= set(algorithm_names())
+    assert get_algorithm("qrdqn") is QRDQN
+    register("cpp", DeepCPP)
+    with pytest.raises(InvalidArgument, match="must not be taken"):
+        register("cpp", QRDQN)
+    with pytest.raises(InvalidArgument, match="did you mean 'cpp'"):
+        get_algorithm("ccp")
+    with pytest.raises(InvalidArgument, match="did you mean 'temperature'"):
+        check_hyperparameters(DeepCPP, ["temprature"], "here")
+
+
+def test_names_become_classes_and_schedules() -> None:
+    resolved = resolve_classes({"learning_rate": "lin_0.5", "policy_kwargs": {"activation_fn": "relu"}, "zeta": "dcpi"})
+    assert resolved["learning_rate"](0.25) == 0.125
+    assert resolved["policy_kwargs"]["activation_fn"].__name__ == "ReLU"
+    assert resolved["zeta"] == "dcpi"
+    for bad in ({"learning_rate": "lin_fast"}, {"policy_kwargs": {"activation_fn": "rleu"}}):
+        with pytest.raises(InvalidArgument):
+            resolve_classes(bad)
