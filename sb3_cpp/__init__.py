@@ -8,7 +8,13 @@ from sb3_cpp.deep import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.version import __version__
 
 # The names of the command line
-ALGORITHMS: dict[str, type[RegularizedDQN]] = {"cpp": DeepCPP, "mdqn": MDQN, "modqn": MoDQN, "cvi": CVI, "cpi": DeepCPI}
+ALGORITHMS: dict[str, type[RegularizedDQN]] = {
+    "cpp": DeepCPP,
+    "mdqn": MDQN,
+    "modqn": MoDQN,
+    "cvi": CVI,
+    "cpi": DeepCPI,
+}
 
 __all__ = [
     "ALGORITHMS",

@@ -57,10 +57,15 @@ class IterationCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         if not isinstance(self.model, RegularizedDQN):
-            raise InvalidArgument(f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}")
+            raise InvalidArgument(
+                f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}"
+            )
         self._check_normalization()
         # Kept with the model: a run that goes on, or is resumed, has the episodes of the iteration so far
-        states, key = self.model.callback_states, "/".join(self.path.absolute().parts[-3:])  # a run's folder may move
+        states, key = (
+            self.model.callback_states,
+            "/".join(self.path.absolute().parts[-3:]),
+        )  # a run's folder may move
         if self.model.num_timesteps == 0:
             states.pop(key, None)
         goes_on = self.model.goes_on and key in states  # with this very file
@@ -107,7 +112,9 @@ class IterationCallback(BaseCallback):
     def _on_step(self) -> bool:
         # A target update happens after the callbacks of its step, so its row is written one step later
         self._write_iteration()
-        self._state["returns"].extend(info["episode"]["r"] for info in self.locals["infos"] if "episode" in info)
+        self._state["returns"].extend(
+            info["episode"]["r"] for info in self.locals["infos"] if "episode" in info
+        )
         return True
 
     def _on_training_end(self) -> None:
@@ -126,14 +133,20 @@ class IterationCallback(BaseCallback):
         row = [record.get(column, "") for column in COLUMNS]
         self._write(row)
         if self.verbose:
-            print(" ".join(f"{c}={v:.4g}" for c, v in zip(COLUMNS, row) if v != "" and math.isfinite(v)))
+            print(
+                " ".join(
+                    f"{c}={v:.4g}" for c, v in zip(COLUMNS, row) if v != "" and math.isfinite(v)
+                )
+            )
 
     def _evaluate(self) -> list[float]:
         assert self.eval_env is not None
         if isinstance(self.eval_env, VecEnv) and unwrap_vec_normalize(self.eval_env) is not None:
             sync_envs_normalization(self.training_env, self.eval_env)
         warn = isinstance(self.eval_env, VecEnv) or is_wrapped(self.eval_env, Monitor)
-        returns, _ = evaluate_policy(self.model, self.eval_env, self.n_eval_episodes, return_episode_rewards=True, warn=warn)
+        returns, _ = evaluate_policy(
+            self.model, self.eval_env, self.n_eval_episodes, return_episode_rewards=True, warn=warn
+        )
         return list(returns)  # type: ignore[arg-type]
 
     def _write(self, row: Any) -> None:

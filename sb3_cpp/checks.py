@@ -11,7 +11,13 @@ class InvalidArgument(ValueError, AssertionError):
 
 
 def check_number(
-    name: str, value: Any, low: float, high: float = math.inf, *, low_open: bool = False, high_open: bool = False
+    name: str,
+    value: Any,
+    low: float,
+    high: float = math.inf,
+    *,
+    low_open: bool = False,
+    high_open: bool = False,
 ) -> float:
     """The value as a float, if it is a number in the interval; the ends belong to it unless declared open."""
     left, right = "(" if low_open else "[", ")" if high_open or math.isinf(high) else "]"
@@ -19,7 +25,9 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidArgument(f"{name} must be {allowed}, got {value!r}")
     number = float(value)
-    inside = (low < number if low_open else low <= number) and (number < high if right == ")" else number <= high)
+    inside = (low < number if low_open else low <= number) and (
+        number < high if right == ")" else number <= high
+    )
     if not inside:  # also for NaN
         raise InvalidArgument(f"{name} must be {allowed}, got {value!r}")
     return number
@@ -42,5 +50,7 @@ def check_seed(name: str, value: Any) -> int:
 def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """The value, if it is one of the choices."""
     if not isinstance(value, str) or value not in choices:
-        raise InvalidArgument(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise InvalidArgument(
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
+        )
     return value

@@ -36,7 +36,12 @@ __all__ = [
 
 
 def log_policy_change_bound(
-    K: int, alpha: float, gamma: float, temperature: float, r_max: float = 1.0, error_bound: float = 0.0
+    K: int,
+    alpha: float,
+    gamma: float,
+    temperature: float,
+    r_max: float = 1.0,
+    error_bound: float = 0.0,
 ) -> float:
     """``log(C_K + B_K)``: finite where C_K itself would underflow (it falls like gamma^K).
 
@@ -66,7 +71,12 @@ def log_policy_change_bound(
 
 
 def policy_change_bound(
-    K: int, alpha: float, gamma: float, temperature: float, r_max: float = 1.0, error_bound: float = 0.0
+    K: int,
+    alpha: float,
+    gamma: float,
+    temperature: float,
+    r_max: float = 1.0,
+    error_bound: float = 0.0,
 ) -> float:
     """``C_K + B_K`` itself, kept within the positive floats (see :func:`log_policy_change_bound`)."""
     log_bound = log_policy_change_bound(K, alpha, gamma, temperature, r_max, error_bound)
@@ -107,16 +117,22 @@ def cpi(advantage: Scalar, gamma: float, r_max: float = 1.0, exact: bool = False
     return _clip((1.0 - gamma) ** (2 if exact else 1) * advantage / (4.0 * r_max))
 
 
-def exact_spi(advantage: Scalar, delta: Scalar, advantage_range: Scalar, gamma: float, exact: bool = False) -> Scalar:
+def exact_spi(
+    advantage: Scalar, delta: Scalar, advantage_range: Scalar, gamma: float, exact: bool = False
+) -> Scalar:
     """Exact safe policy iteration, E-SPI (Pirotta et al. 2013; CPP Eq. espi_zeta).
 
     ``delta = max_s sum_a |new - old|`` and ``advantage_range = max_{s,s'} |A(s) - A(s')|``. (The paper prints
     ``|sum_a (new - old)|``, which is 0.) Printed: ``(1-gamma)^2 A / (gamma delta range)``. Exact: ``(1-gamma) A / (...)``.
     """
-    return _clip(_divide((1.0 - gamma) ** (1 if exact else 2) * advantage, gamma * delta * advantage_range))
+    return _clip(
+        _divide((1.0 - gamma) ** (1 if exact else 2) * advantage, gamma * delta * advantage_range)
+    )
 
 
-def approximate_spi(advantage: Scalar, gamma: float, r_max: float = 1.0, exact: bool = False) -> Scalar:
+def approximate_spi(
+    advantage: Scalar, gamma: float, r_max: float = 1.0, exact: bool = False
+) -> Scalar:
     """Approximate SPI, A-SPI: E-SPI with ``delta * range <= 4 r_max / (1-gamma)`` (CPP Eq. aspi_zeta, where r_max = 1).
 
     Printed: ``(1-gamma)^3 A / (4 gamma r_max)``. Exact: ``(1-gamma)^2 A / (4 gamma r_max)``.
@@ -210,8 +226,13 @@ class AdvantageTracker:
         if self.mean is None or self.maximum is None:
             return th.zeros(())
         positive = self.maximum > 0.0
-        return th.where(positive, self.mean / self.maximum.where(positive, th.ones_like(self.maximum)), 0.0).clamp(0.0, 1.0)
+        return th.where(
+            positive, self.mean / self.maximum.where(positive, th.ones_like(self.maximum)), 0.0
+        ).clamp(0.0, 1.0)
 
     def __getstate__(self) -> dict:
         """On the CPU, so that a model saved on a GPU loads anywhere."""
-        return {key: value.cpu() if isinstance(value, th.Tensor) else value for key, value in self.__dict__.items()}
+        return {
+            key: value.cpu() if isinstance(value, th.Tensor) else value
+            for key, value in self.__dict__.items()
+        }

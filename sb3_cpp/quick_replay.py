@@ -13,10 +13,14 @@ class QuickReplayBuffer(ReplayBuffer):
     Rows are gathered with one flat index instead of two, and torch takes the gathered arrays over instead of copying them.
     """
 
-    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
+    def _get_samples(
+        self, batch_inds: np.ndarray, env: VecNormalize | None = None
+    ) -> ReplayBufferSamples:
         if env is not None or self.optimize_memory_usage:
             return super()._get_samples(batch_inds, env)
-        at = batch_inds * self.n_envs + np.random.randint(0, high=self.n_envs, size=(len(batch_inds),))
+        at = batch_inds * self.n_envs + np.random.randint(
+            0, high=self.n_envs, size=(len(batch_inds),)
+        )
         now, later = self._gather_observations(at)
         actions = gather(self.actions, at)
         ended = self.dones.take(at) * (1 - self.timeouts.take(at))  # not by a time-out

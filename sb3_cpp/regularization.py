@@ -51,7 +51,9 @@ def boltzmann(values: th.Tensor, temperature: float, dim: int = -1) -> th.Tensor
     return th.softmax(values / temperature, dim=dim)
 
 
-def log_greedy(q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float) -> th.Tensor:
+def log_greedy(
+    q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
+) -> th.Tensor:
     """Regularised greedy policy ``G Q(a) ∝ baseline(a)^alpha exp(Q(a) / temperature)`` (CPP Eq. boltzmann_greedy).
 
     It maximises :func:`regularized_value` over policies. ``alpha`` is the share of the *KL* weight; the paper prints the
@@ -69,14 +71,20 @@ def regularized_value(
     for entropy and a penalty for distance; the paper prints them the other way round).
     """
     policy = log_policy.exp()
-    bonus = temperature * (alpha * log_baseline - log_policy)  # - tau log p - sigma log(p / baseline)
+    bonus = temperature * (
+        alpha * log_baseline - log_policy
+    )  # - tau log p - sigma log(p / baseline)
     return (policy * (q + bonus)).sum(-1, keepdim=True)
 
 
-def greedy_value(q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float) -> th.Tensor:
+def greedy_value(
+    q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
+) -> th.Tensor:
     """Value at the maximiser, ``temperature * log sum_a baseline(a)^alpha exp(Q(a) / temperature)``, shape (..., 1)."""
     top = _top(q)
-    return top + temperature * th.logsumexp((q - top) / temperature + alpha * log_baseline, dim=-1, keepdim=True)
+    return top + temperature * th.logsumexp(
+        (q - top) / temperature + alpha * log_baseline, dim=-1, keepdim=True
+    )
 
 
 def soft_value(values: th.Tensor, temperature: float) -> th.Tensor:
@@ -92,7 +100,11 @@ def mellow_value(values: th.Tensor, temperature: float) -> th.Tensor:
 
 
 def munchausen_bonus(
-    values: th.Tensor, actions: th.Tensor, alpha: float, temperature: float, clip_min: float = -float("inf")
+    values: th.Tensor,
+    actions: th.Tensor,
+    alpha: float,
+    temperature: float,
+    clip_min: float = -float("inf"),
 ) -> th.Tensor:
     """Munchausen reward ``alpha * clip(temperature * log pi(a), clip_min, 0)`` with ``pi = softmax(values / temperature)``.
 
@@ -116,7 +128,9 @@ def log_mixture(log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor)
     """
     if isinstance(zeta, th.Tensor):
         return th.logaddexp(log_new + zeta.log(), log_old + th.log1p(-zeta))
-    log_zeta, log_rest = (math.log(weight) if weight > 0.0 else -math.inf for weight in (zeta, 1.0 - zeta))
+    log_zeta, log_rest = (
+        math.log(weight) if weight > 0.0 else -math.inf for weight in (zeta, 1.0 - zeta)
+    )
     return th.logaddexp(log_new + log_zeta, log_old + log_rest)
 
 

@@ -55,16 +55,22 @@ def register() -> None:
         import rl_zoo3.enjoy  # noqa: F401 (needs the undeclared `requests`; better to hear it now)
         from rl_zoo3 import ALGOS, hyperparams_opt
     except ImportError as error:
-        raise ImportError(f"rl_zoo3 cannot be imported ({error}): pip install 'sb3_cpp[zoo]'") from error
+        raise ImportError(
+            f"rl_zoo3 cannot be imported ({error}): pip install 'sb3_cpp[zoo]'"
+        ) from error
     for name, algorithm in ALGORITHMS.items():
         ALGOS[name] = algorithm
-        hyperparams_opt.HYPERPARAMS_SAMPLER[name] = _sampler(hyperparams_opt.sample_dqn_params, _SUGGESTIONS[name])
+        hyperparams_opt.HYPERPARAMS_SAMPLER[name] = _sampler(
+            hyperparams_opt.sample_dqn_params, _SUGGESTIONS[name]
+        )
         # What is ours goes through the zoo's converter unchanged
         hyperparams_opt.HYPERPARAMS_CONVERTER[name] = hyperparams_opt.convert_offpolicy_params
 
 
 def _sampler(sample_dqn: Sampler, suggest: Callable[["optuna.Trial"], dict[str, Any]]) -> Sampler:
-    def sample(trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]) -> dict[str, Any]:
+    def sample(
+        trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
+    ) -> dict[str, Any]:
         return {**sample_dqn(trial, n_actions, n_envs, additional_args), **suggest(trial)}
 
     return sample
@@ -73,7 +79,10 @@ def _sampler(sample_dqn: Sampler, suggest: Callable[["optuna.Trial"], dict[str, 
 def main() -> None:
     """rl_zoo3's own command line (train, enjoy, …) with our algorithms."""
     if len(sys.argv) < 2 or sys.argv[1] not in ("train", "enjoy"):
-        print("usage: python -m sb3_cpp.zoo {train,enjoy} … (the arguments of rl_zoo3)", file=sys.stderr)
+        print(
+            "usage: python -m sb3_cpp.zoo {train,enjoy} … (the arguments of rl_zoo3)",
+            file=sys.stderr,
+        )
         sys.exit(2)
     try:
         register()

@@ -9,10 +9,18 @@ GAMES = ["BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4", "MsPacmanNoFra
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--env", nargs="+", default=GAMES, metavar="ID", help="Atari ids without frame skip")
-    parser.add_argument("--games", type=int, default=200, help="games per environment for the distributions")
-    parser.add_argument("--steps", type=int, default=5000, help="steps played side by side with equal actions")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument(
+        "--env", nargs="+", default=GAMES, metavar="ID", help="Atari ids without frame skip"
+    )
+    parser.add_argument(
+        "--games", type=int, default=200, help="games per environment for the distributions"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=5000, help="steps played side by side with equal actions"
+    )
     parser.add_argument("--n-envs", type=int, default=4, help="copies of the game at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", default="runs/atari_parity.csv", help="where to write the table")

@@ -11,9 +11,17 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=100_000, help="of the MinAtar run; 0 for none")
     parser.add_argument("--save-freq", type=int, default=10_000, help="steps between checkpoints")
-    parser.add_argument("--frames", type=int, default=1_000_000, help="of the frame buffer; 0 for none")
-    parser.add_argument("--new-frames", type=int, default=10_000, help="frames between two checkpoints of it")
-    parser.add_argument("-f", "--folder", help="where to write for a while (without it: the system's temporary folder)")
+    parser.add_argument(
+        "--frames", type=int, default=1_000_000, help="of the frame buffer; 0 for none"
+    )
+    parser.add_argument(
+        "--new-frames", type=int, default=10_000, help="frames between two checkpoints of it"
+    )
+    parser.add_argument(
+        "-f",
+        "--folder",
+        help="where to write for a while (without it: the system's temporary folder)",
+    )
     args = parser.parse_args()
 
     from sb3_cpp.benchmarks.checkpoint_costs import checkpoint_costs

@@ -27,13 +27,19 @@ FLAGS = {
 
 def main() -> int:
     parser = CommandLine(description=__doc__)
-    parser.add_argument("--config", default=str(CONFIG), help="settings, overridden by flags (default: configs/gridworld.yml)")
+    parser.add_argument(
+        "--config",
+        default=str(CONFIG),
+        help="settings, overridden by flags (default: configs/gridworld.yml)",
+    )
     parser.add_settings(GridworldSettings, FLAGS)
     parser.add_output("runs/gridworld/trials_<trials>_seed_<seed>")
     args = vars(parser.parse_args())
     config, force, out = args.pop("config"), args.pop("force"), args.pop("out", None)
     settings = settings_from(GridworldSettings, {**load_yaml(config), **args}, config)
-    run_gridworld(settings, out or f"runs/gridworld/trials_{settings.trials}_seed_{settings.seed}", force)
+    run_gridworld(
+        settings, out or f"runs/gridworld/trials_{settings.trials}_seed_{settings.seed}", force
+    )
     return 0
 
 

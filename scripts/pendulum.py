@@ -32,17 +32,34 @@ FLAGS = {
 
 def main() -> int:
     parser = CommandLine(description=__doc__)
-    parser.add_argument("--config", default=str(CONFIG), help="settings, overridden by flags (default: configs/pendulum.yml)")
-    parser.add_argument("--algos", nargs="+", default=argparse.SUPPRESS, help=f"some of: {' '.join(ALGORITHMS)}")
+    parser.add_argument(
+        "--config",
+        default=str(CONFIG),
+        help="settings, overridden by flags (default: configs/pendulum.yml)",
+    )
+    parser.add_argument(
+        "--algos", nargs="+", default=argparse.SUPPRESS, help=f"some of: {' '.join(ALGORITHMS)}"
+    )
     parser.add_settings(PendulumSettings, FLAGS)
-    parser.add_argument("--jobs", type=int, help="processes at once (default: one per processor); changes no number")
+    parser.add_argument(
+        "--jobs", type=int, help="processes at once (default: one per processor); changes no number"
+    )
     default = "runs/pendulum/gamma_<gamma>_trials_<trials>_seed_<seed>"
     parser.add_output(default)
     args = vars(parser.parse_args())
-    config, force, out, jobs = args.pop("config"), args.pop("force"), args.pop("out", None), args.pop("jobs")
+    config, force, out, jobs = (
+        args.pop("config"),
+        args.pop("force"),
+        args.pop("out", None),
+        args.pop("jobs"),
+    )
     settings = settings_from(PendulumSettings, {**load_yaml(config), **args}, config)
     return run_pendulum(
-        settings, out or f"runs/pendulum/gamma_{settings.gamma}_trials_{settings.trials}_seed_{settings.seed}", force, jobs
+        settings,
+        out
+        or f"runs/pendulum/gamma_{settings.gamma}_trials_{settings.trials}_seed_{settings.seed}",
+        force,
+        jobs,
     )
 
 

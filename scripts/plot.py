@@ -4,10 +4,15 @@ from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
-    parser = CommandLine(prog="plot.py", description="Draw the figures of a suite's runs, and the paper's Table 1.")
+    parser = CommandLine(
+        prog="plot.py", description="Draw the figures of a suite's runs, and the paper's Table 1."
+    )
     parser.add_runs()
     parser.add_argument(
-        "-o", "--out", default="figures", help="folder to write into; one inside it per suite if there are several"
+        "-o",
+        "--out",
+        default="figures",
+        help="folder to write into; one inside it per suite if there are several",
     )
     parser.add_argument("--formats", nargs="+", default=["png", "pdf"], help="png, pdf, svg")
     parser.add_argument(
@@ -17,7 +22,9 @@ def main() -> int:
         help="fig4, pareto, pareto_tasks, oscillation_l2, oscillation_inf, profiles, improvement, training_curves, traces, "
         "fig5, curves, table1 (without it: all)",
     )
-    parser.add_argument("--force", action="store_true", help="replace the files of that name in --out")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the files of that name in --out"
+    )
     args = parser.parse_args()
 
     from sb3_cpp.analysis.plotting.files import plot

@@ -4,7 +4,10 @@ from sb3_cpp.training.command_line import CommandLine, run_command
 
 
 def main() -> int:
-    parser = CommandLine(prog="report.py", description="Tables, figures, settings and gaps of some runs on one HTML page.")
+    parser = CommandLine(
+        prog="report.py",
+        description="Tables, figures, settings and gaps of some runs on one HTML page.",
+    )
     parser.add_runs()
     parser.add_argument("-o", "--out", default="report.html", help="the page")
     parser.add_argument("--title", default="Results")
@@ -14,7 +17,9 @@ def main() -> int:
     from sb3_cpp.analysis.reporting.report import report
     from sb3_cpp.analysis.results import Choice
 
-    return report(args.runs, args.out, args.title, args.reference, args.force, Choice(args.algos, args.envs))
+    return report(
+        args.runs, args.out, args.title, args.reference, args.force, Choice(args.algos, args.envs)
+    )
 
 
 if __name__ == "__main__":

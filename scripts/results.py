@@ -9,8 +9,12 @@ def main() -> int:
         description="Gather runs into runs.csv, curves.csv, iterations.csv and configs.yml, and print the tables.",
     )
     parser.add_runs()
-    parser.add_argument("-o", "--out", help="folder to write into (without it, the tables are only printed)")
-    parser.add_argument("--force", action="store_true", help="replace the files of that name in --out")
+    parser.add_argument(
+        "-o", "--out", help="folder to write into (without it, the tables are only printed)"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace the files of that name in --out"
+    )
     args = parser.parse_args()
 
     from sb3_cpp.analysis.result_display import gather

@@ -21,7 +21,9 @@ def main() -> int:
     args = vars(parser.parse_args())
     force, out = args.pop("force"), args.pop("out", None)
     settings = CertificateSettings(**args)
-    return run_certificate(settings, out or f"runs/theory/updates_{settings.updates}_seed_{settings.seed}", force)
+    return run_certificate(
+        settings, out or f"runs/theory/updates_{settings.updates}_seed_{settings.seed}", force
+    )
 
 
 if __name__ == "__main__":

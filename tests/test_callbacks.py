@@ -10,11 +10,23 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_cpp import ALGORITHMS, CheckpointCallback, DeepCPP, IterationCallback
 
 COLUMNS = ["K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean"]
-QUANTITIES = {"cpp": {"zeta", "m_K", "M_K", "C_K"}, "cpi": {"zeta", "m_K", "M_K"}, "cvi": set(), "mdqn": set(), "modqn": set()}
+QUANTITIES = {
+    "cpp": {"zeta", "m_K", "M_K", "C_K"},
+    "cpi": {"zeta", "m_K", "M_K"},
+    "cvi": set(),
+    "mdqn": set(),
+    "modqn": set(),
+}
 
 
 def make(name: str = "cpp", **kwargs):
-    settings = {"buffer_size": 1000, "learning_starts": 60, "target_update_interval": 50, "seed": 0, "device": "cpu"}
+    settings = {
+        "buffer_size": 1000,
+        "learning_starts": 60,
+        "target_update_interval": 50,
+        "seed": 0,
+        "device": "cpu",
+    }
     return ALGORITHMS[name]("MlpPolicy", "CartPole-v1", **{**settings, **kwargs})
 
 
@@ -27,7 +39,9 @@ def test_one_row_per_iteration_with_empty_cells_for_what_does_not_exist(name, tm
     assert rows["timesteps"].tolist() == [100, 150, 200, 250, 300]
     filled = {column for column in ("zeta", "m_K", "M_K", "C_K") if rows[column].notna().all()}
     assert filled == QUANTITIES[name]
-    assert {column for column in ("zeta", "m_K", "M_K", "C_K") if rows[column].notna().any()} == filled
+    assert {
+        column for column in ("zeta", "m_K", "M_K", "C_K") if rows[column].notna().any()
+    } == filled
     assert model.iteration == 5
 
 
@@ -46,7 +60,9 @@ def test_training_returns_are_averaged_over_the_iteration(tmp_path):
 
 
 def test_evaluation_returns_on_request(tmp_path):
-    callback = IterationCallback(tmp_path, eval_env=gym.make("CartPole-v1"), n_eval_episodes=2, eval_every=2)
+    callback = IterationCallback(
+        tmp_path, eval_env=gym.make("CartPole-v1"), n_eval_episodes=2, eval_every=2
+    )
     make().learn(310, callback=callback)
     rows = pd.read_csv(tmp_path / "iterations.csv")
     assert rows["episodes"].tolist() == [0, 2, 0, 2, 0]
@@ -55,7 +71,9 @@ def test_evaluation_returns_on_request(tmp_path):
 
 def test_evaluating_does_not_change_the_run(tmp_path):
     plain = make().learn(310)
-    watched = make().learn(310, callback=IterationCallback(tmp_path, eval_env=gym.make("CartPole-v1")))
+    watched = make().learn(
+        310, callback=IterationCallback(tmp_path, eval_env=gym.make("CartPole-v1"))
+    )
     for key, value in plain.policy.state_dict().items():
         assert value.equal(watched.policy.state_dict()[key])
 
@@ -73,7 +91,9 @@ def test_rows_are_appended_on_resume(tmp_path):
 def test_a_fresh_run_does_not_overwrite_another(tmp_path):
     make().learn(210, callback=IterationCallback(tmp_path))
     before = (tmp_path / "iterations.csv").read_text()
-    with pytest.raises(ValueError, match=r"path must not hold the iterations of another run, got .*iterations\.csv"):
+    with pytest.raises(
+        ValueError, match=r"path must not hold the iterations of another run, got .*iterations\.csv"
+    ):
         make().learn(210, callback=IterationCallback(tmp_path))
     assert (tmp_path / "iterations.csv").read_text() == before
 
@@ -91,29 +111,41 @@ def test_a_loaded_model_does_not_write_into_the_file_of_a_longer_run(tmp_path):
     make().learn(410, callback=IterationCallback(tmp_path))
     before = (tmp_path / "iterations.csv").read_text()
     loaded = type(model).load(tmp_path / "model", env=gym.make("CartPole-v1"), device="cpu")
-    with pytest.raises(ValueError, match=r"path must not hold .* with rows after K = 3, where this model stands"):
+    with pytest.raises(
+        ValueError, match=r"path must not hold .* with rows after K = 3, where this model stands"
+    ):
         loaded.learn(200, callback=IterationCallback(tmp_path), reset_num_timesteps=False)
     assert (tmp_path / "iterations.csv").read_text() == before
 
 
 def test_a_resumed_run_writes_the_rows_after_its_checkpoint_again(tmp_path):
-    make().learn(480, callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
+    make().learn(
+        480,
+        callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)],
+    )
     whole = (tmp_path / "iterations.csv").read_bytes()
     assert whole.count(b"\n") == 9
     with (tmp_path / "iterations.csv").open("a") as file:
         file.write("9,5")  # a row that was being written
     resumed = DeepCPP.resume(tmp_path / "checkpoints")
     assert resumed.iteration < 8
-    resumed.learn(callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
+    resumed.learn(
+        callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)]
+    )
     assert (tmp_path / "iterations.csv").read_bytes() == whole
 
 
 def test_a_resumed_run_leaves_the_rows_of_another_alone(tmp_path):
     make(seed=1).learn(480, callback=IterationCallback(tmp_path / "other"))
     theirs = (tmp_path / "other" / "iterations.csv").read_bytes()
-    make().learn(480, callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)])
+    make().learn(
+        480,
+        callback=[CheckpointCallback(tmp_path / "checkpoints", 300), IterationCallback(tmp_path)],
+    )
     with pytest.raises(ValueError, match="path must not hold the iterations of another run"):
-        DeepCPP.resume(tmp_path / "checkpoints").learn(callback=IterationCallback(tmp_path / "other"))
+        DeepCPP.resume(tmp_path / "checkpoints").learn(
+            callback=IterationCallback(tmp_path / "other")
+        )
     assert (tmp_path / "other" / "iterations.csv").read_bytes() == theirs
 
 
@@ -129,9 +161,21 @@ def test_two_callbacks_count_the_same_episodes(tmp_path):
 
 def test_an_evaluation_without_the_trainings_normalisation_is_refused(tmp_path):
     venv = VecNormalize(make_vec_env("CartPole-v1"))
-    model = DeepCPP("MlpPolicy", venv, buffer_size=100, learning_starts=60, target_update_interval=50, device="cpu")
-    for eval_env, kind in ((gym.make("CartPole-v1"), "TimeLimit"), (make_vec_env("CartPole-v1"), "DummyVecEnv")):
-        with pytest.raises(ValueError, match=f"eval_env must be wrapped in VecNormalize, .* got .*{kind}"):
+    model = DeepCPP(
+        "MlpPolicy",
+        venv,
+        buffer_size=100,
+        learning_starts=60,
+        target_update_interval=50,
+        device="cpu",
+    )
+    for eval_env, kind in (
+        (gym.make("CartPole-v1"), "TimeLimit"),
+        (make_vec_env("CartPole-v1"), "DummyVecEnv"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"eval_env must be wrapped in VecNormalize, .* got .*{kind}"
+        ):
             model.learn(100, callback=IterationCallback(tmp_path, eval_env=eval_env))
     evaluation = VecNormalize(make_vec_env("CartPole-v1"), training=False, norm_reward=False)
     model.learn(160, callback=IterationCallback(tmp_path, eval_env=evaluation, n_eval_episodes=1))
@@ -141,12 +185,23 @@ def test_an_evaluation_without_the_trainings_normalisation_is_refused(tmp_path):
 @pytest.mark.parametrize("vectorized", [True, False])
 def test_normalised_rewards_alone_ask_nothing_of_the_evaluation(tmp_path, vectorized):
     venv = VecNormalize(make_vec_env("CartPole-v1"), norm_obs=False)
-    model = DeepCPP("MlpPolicy", venv, buffer_size=100, learning_starts=60, target_update_interval=50, device="cpu")
+    model = DeepCPP(
+        "MlpPolicy",
+        venv,
+        buffer_size=100,
+        learning_starts=60,
+        target_update_interval=50,
+        device="cpu",
+    )
     eval_env = make_vec_env("CartPole-v1") if vectorized else gym.make("CartPole-v1")
     model.learn(160, callback=IterationCallback(tmp_path, eval_env=eval_env, n_eval_episodes=1))
     assert (pd.read_csv(tmp_path / "iterations.csv")["return_mean"] >= 1).all()
 
 
 def test_other_algorithms_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="IterationCallback needs an algorithm of sb3_cpp, got DQN"):
-        DQN("MlpPolicy", "CartPole-v1", buffer_size=100).learn(100, callback=IterationCallback(tmp_path))
+    with pytest.raises(
+        ValueError, match="IterationCallback needs an algorithm of sb3_cpp, got DQN"
+    ):
+        DQN("MlpPolicy", "CartPole-v1", buffer_size=100).learn(
+            100, callback=IterationCallback(tmp_path)
+        )

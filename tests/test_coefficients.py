@@ -19,7 +19,16 @@ def c_by_sum(K: int, alpha: float, gamma: float, temperature: float, r_max: floa
 
 
 @pytest.mark.parametrize(
-    ("alpha", "gamma"), [(0.0746, 0.99), (0.9, 0.99), (0.99, 0.99), (0.99, 0.9), (0.0, 0.9), (0.5, 1.0), (0.9, 0.9 - 1e-13)]
+    ("alpha", "gamma"),
+    [
+        (0.0746, 0.99),
+        (0.9, 0.99),
+        (0.99, 0.99),
+        (0.99, 0.9),
+        (0.0, 0.9),
+        (0.5, 1.0),
+        (0.9, 0.9 - 1e-13),
+    ],
 )
 def test_c_by_sum_recursion_and_closed_form_agree(alpha, gamma):
     temperature, r_max = 0.05, 2.0
@@ -63,7 +72,9 @@ def test_error_bound_adds_b():
     # B_3 = (1 - 0.9^3)/(1 - 0.9) * 0.02 / 0.5 = 2.71 * 0.04
     assert coefficients.error_sum(3, 0.9, 0.5, 0.02) == pytest.approx(2.71 * 0.04)
     with_error = coefficients.policy_change_bound(3, 0.2, 0.9, 0.5, error_bound=0.02)
-    assert with_error == pytest.approx(coefficients.policy_change_bound(3, 0.2, 0.9, 0.5) + 2.71 * 0.04)
+    assert with_error == pytest.approx(
+        coefficients.policy_change_bound(3, 0.2, 0.9, 0.5) + 2.71 * 0.04
+    )
     assert coefficients.error_sum(5, 1.0, 0.5, 0.1) == pytest.approx(1.0)
 
 
@@ -77,11 +88,15 @@ def test_rules_by_hand():
     assert coefficients.cpi(A, g, r_max=2.0) == pytest.approx(0.5 * 0.8 / 8)
     assert coefficients.cpi(A, g, r_max=2.0, exact=True) == pytest.approx(0.25 * 0.8 / 8)
     assert coefficients.exact_spi(A, 1.5, 2.0, g) == pytest.approx(0.25 * 0.8 / (0.5 * 3))
-    assert coefficients.exact_spi(A, 1.5, 2.0, g, exact=True) == pytest.approx(0.5 * 0.8 / (0.5 * 3))
+    assert coefficients.exact_spi(A, 1.5, 2.0, g, exact=True) == pytest.approx(
+        0.5 * 0.8 / (0.5 * 3)
+    )
     assert coefficients.approximate_spi(A, g) == pytest.approx(0.125 * 0.8 / 2)
     assert coefficients.approximate_spi(A, g, exact=True) == pytest.approx(0.25 * 0.8 / 2)
     assert coefficients.linear_cpp(A, math.log(3.0), g) == pytest.approx(0.125 * 0.8 / 12)
-    assert coefficients.linear_cpp(A, math.log(3.0), g, exact=True) == pytest.approx(0.25 * 0.8 / 12)
+    assert coefficients.linear_cpp(A, math.log(3.0), g, exact=True) == pytest.approx(
+        0.25 * 0.8 / 12
+    )
     assert coefficients.dcpi(0.6) == pytest.approx(0.15)
     assert coefficients.dcpp(0.6, math.log(3.0)) == pytest.approx(0.2)
 
@@ -89,8 +104,12 @@ def test_rules_by_hand():
 def test_theorem4_takes_the_smaller_of_its_two_branches():
     A, g = 0.8, 0.5
     large, small = 3.0, 0.1  # 1 - e^-6 < 3, but 1 - e^-0.2 = 0.181 > 0.1
-    assert coefficients.theorem4(A, math.log(large), g) == pytest.approx(0.125 * 0.8 / (4 * (1 - math.exp(-6.0))))
-    assert coefficients.theorem4(A, math.log(small), g) == coefficients.linear_cpp(A, math.log(small), g)
+    assert coefficients.theorem4(A, math.log(large), g) == pytest.approx(
+        0.125 * 0.8 / (4 * (1 - math.exp(-6.0)))
+    )
+    assert coefficients.theorem4(A, math.log(small), g) == coefficients.linear_cpp(
+        A, math.log(small), g
+    )
 
 
 RULES = {
@@ -146,7 +165,9 @@ def test_printed_minimum_would_open_zeta_for_ever():
 
 @settings(max_examples=200, deadline=None)
 @given(
-    stream=st.lists(st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=5), min_size=1, max_size=30),
+    stream=st.lists(
+        st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=5), min_size=1, max_size=30
+    ),
     rho1=st.floats(0, 0.999),
     rho2=st.floats(0, 0.9999),
     start=st.sampled_from(["first", "zero"]),

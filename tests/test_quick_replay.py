@@ -24,13 +24,25 @@ def _fill(buffer: ReplayBuffer, space: spaces.Space, steps: int) -> None:
     obs = np.stack([space.sample() for _ in range(buffer.n_envs)])
     for _ in range(steps):
         new = np.stack([space.sample() for _ in range(buffer.n_envs)])
-        action, reward = generator.integers(0, 5, buffer.n_envs), generator.normal(size=buffer.n_envs)
+        action, reward = (
+            generator.integers(0, 5, buffer.n_envs),
+            generator.normal(size=buffer.n_envs),
+        )
         done, cut = generator.random(buffer.n_envs) < 0.3, generator.random(buffer.n_envs) < 0.5
-        buffer.add(obs, new, action, reward, done, [{"TimeLimit.truncated": bool(d and c)} for d, c in zip(done, cut)])
+        buffer.add(
+            obs,
+            new,
+            action,
+            reward,
+            done,
+            [{"TimeLimit.truncated": bool(d and c)} for d, c in zip(done, cut)],
+        )
         obs = new
 
 
-def _assert_same_samples(expected: ReplayBuffer, actual: ReplayBuffer, env: VecNormalize | None = None) -> None:
+def _assert_same_samples(
+    expected: ReplayBuffer, actual: ReplayBuffer, env: VecNormalize | None = None
+) -> None:
     for seed in range(20):
         np.random.seed(seed)
         theirs = expected.sample(32, env)
@@ -40,7 +52,9 @@ def _assert_same_samples(expected: ReplayBuffer, actual: ReplayBuffer, env: VecN
             if value is None:
                 assert getattr(ours, name) is None
             else:
-                th.testing.assert_close(getattr(ours, name), value, rtol=0.0, atol=0.0)  # type and shape too
+                th.testing.assert_close(
+                    getattr(ours, name), value, rtol=0.0, atol=0.0
+                )  # type and shape too
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
@@ -71,7 +85,10 @@ def test_normalised_observations_and_sb3s_own_way_to_save_memory_are_sb3s() -> N
     space = env.observation_space
     for saving in (False, True):
         kwargs = {"optimize_memory_usage": saving, "handle_timeout_termination": not saving}
-        expected, actual = (kind(40, space, spaces.Discrete(2), "cpu", **kwargs) for kind in (ReplayBuffer, QuickReplayBuffer))
+        expected, actual = (
+            kind(40, space, spaces.Discrete(2), "cpu", **kwargs)
+            for kind in (ReplayBuffer, QuickReplayBuffer)
+        )
         for buffer in (expected, actual):
             _fill(buffer, spaces.Box(-1.0, 1.0, space.shape), 70)
         _assert_same_samples(expected, actual, env)
@@ -80,6 +97,9 @@ def test_normalised_observations_and_sb3s_own_way_to_save_memory_are_sb3s() -> N
 
 def test_algorithms_use_it_unless_told_otherwise() -> None:
     assert type(DeepCPP("MlpPolicy", "CartPole-v1").replay_buffer) is QuickReplayBuffer
-    assert type(DeepCPP("MlpPolicy", "CartPole-v1", replay_buffer_class=ReplayBuffer).replay_buffer) is ReplayBuffer
+    assert (
+        type(DeepCPP("MlpPolicy", "CartPole-v1", replay_buffer_class=ReplayBuffer).replay_buffer)
+        is ReplayBuffer
+    )
     assert type(DeepCPP("MlpPolicy", "CartPole-v1", fast=False).replay_buffer) is ReplayBuffer
     assert type(RegularizedDQN("MlpPolicy", "CartPole-v1").replay_buffer) is ReplayBuffer

@@ -27,7 +27,21 @@ def test_the_zoo_trains_enjoys_and_optimises(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common = ["--algo", algo, "--env", "CartPole-v1", "-f", str(tmp_path)]
-    command(monkeypatch, "train", *common, "-conf", CONFIG, "-n", "2000", "--seed", "1", "--eval-freq", "-1", "--verbose", "0")
+    command(
+        monkeypatch,
+        "train",
+        *common,
+        "-conf",
+        CONFIG,
+        "-n",
+        "2000",
+        "--seed",
+        "1",
+        "--eval-freq",
+        "-1",
+        "--verbose",
+        "0",
+    )
     assert (tmp_path / algo / "CartPole-v1_1" / "CartPole-v1.zip").is_file()
     capsys.readouterr()
 
@@ -35,16 +49,51 @@ def test_the_zoo_trains_enjoys_and_optimises(
     assert "Mean reward:" in capsys.readouterr().out
 
     storage = f"sqlite:///{tmp_path}/zoo.db"
-    search = ["-optimize", "--n-trials", "3", "--n-evaluations", "1", "--eval-episodes", "2", "--no-optim-plots"]
-    study = ["--storage", storage, "--study-name", "s", "-n", "500", "--seed", "1", "--verbose", "0"]
+    search = [
+        "-optimize",
+        "--n-trials",
+        "3",
+        "--n-evaluations",
+        "1",
+        "--eval-episodes",
+        "2",
+        "--no-optim-plots",
+    ]
+    study = [
+        "--storage",
+        storage,
+        "--study-name",
+        "s",
+        "-n",
+        "500",
+        "--seed",
+        "1",
+        "--verbose",
+        "0",
+    ]
     command(monkeypatch, "train", *common, "-conf", CONFIG, *search, *study)
     optuna = importlib.import_module("optuna")
     trials = optuna.load_study(study_name="s", storage=storage).trials
-    assert [trial.state.name for trial in trials if trial.state.is_finished()] == [trial.state.name for trial in trials]
+    assert [trial.state.name for trial in trials if trial.state.is_finished()] == [
+        trial.state.name for trial in trials
+    ]
     assert len(trials) == 3
 
     # The converter: train with the values of a trial (the zoo takes trial 0 for "none given")
-    chosen = ["--storage", storage, "--study-name", "s", "--trial-id", "1", "-n", "300", "--eval-freq", "-1", "--verbose", "0"]
+    chosen = [
+        "--storage",
+        storage,
+        "--study-name",
+        "s",
+        "--trial-id",
+        "1",
+        "-n",
+        "300",
+        "--eval-freq",
+        "-1",
+        "--verbose",
+        "0",
+    ]
     command(monkeypatch, "train", *common, "-conf", CONFIG, *chosen)
 
 
@@ -55,7 +104,9 @@ def test_registering_twice_is_harmless() -> None:
     assert all(rl_zoo3.ALGOS[name] is algorithm for name, algorithm in ALGORITHMS.items())
 
 
-def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as end:
         command(monkeypatch, "trian")
     assert end.value.code == 2

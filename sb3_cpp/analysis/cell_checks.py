@@ -54,7 +54,9 @@ def _normalise(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """Measures in units of the range of the evaluations of all compared runs of the task; NaN if it has no width."""
     used = runs.loc[runs.excluded == "", CELL]
     evaluations = curves[curves.series == "evaluation"].merge(used, on=CELL)
-    ranges = evaluations.groupby(["suite", "task"], as_index=False)["return"].agg(return_low="min", return_high="max")
+    ranges = evaluations.groupby(["suite", "task"], as_index=False)["return"].agg(
+        return_low="min", return_high="max"
+    )
     runs = runs.merge(ranges, on=["suite", "task"], how="left")
     width = (runs.return_high - runs.return_low).replace(0.0, np.nan)
     for measure, name in _NORMALISED.items():

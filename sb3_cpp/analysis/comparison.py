@@ -43,7 +43,9 @@ _ORDER = ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
 
 def ordered(algos: Sequence[str]) -> list[str]:
     """Ours first, then the baselines, then other names by the alphabet: the same order in every table and figure."""
-    return sorted(set(algos), key=lambda algo: (_ORDER.index(algo) if algo in _ORDER else len(_ORDER), algo))
+    return sorted(
+        set(algos), key=lambda algo: (_ORDER.index(algo) if algo in _ORDER else len(_ORDER), algo)
+    )
 
 
 def tasks_of(results: Results) -> list[str]:
@@ -55,7 +57,9 @@ def check_reference(results: Results, name: str | None) -> None:
     """Refuse a reference that no suite has."""
     algos = ordered(list(results.used().algo))
     if name is not None and algos and name not in algos:
-        raise InvalidArgument(f"the reference must be one of the compared algorithms {', '.join(algos)}, got {name!r}")
+        raise InvalidArgument(
+            f"the reference must be one of the compared algorithms {', '.join(algos)}, got {name!r}"
+        )
 
 
 def choose_reference(results: Results, name: str | None = None) -> str:
@@ -64,11 +68,17 @@ def choose_reference(results: Results, name: str | None = None) -> str:
     return name if name is not None and name in algos else algos[0]
 
 
-def scores(results: Results, algo: str, measure: str, tasks: Sequence[str]) -> dict[str, np.ndarray]:
+def scores(
+    results: Results, algo: str, measure: str, tasks: Sequence[str]
+) -> dict[str, np.ndarray]:
     """The measure of the compared runs of an algorithm, by task."""
     runs = results.used()
     runs = runs[(runs.algo == algo) & runs[measure].notna()]
-    return {task: runs.loc[runs.task == task, measure].to_numpy(np.float64) for task in tasks if (runs.task == task).any()}
+    return {
+        task: runs.loc[runs.task == task, measure].to_numpy(np.float64)
+        for task in tasks
+        if (runs.task == task).any()
+    }
 
 
 def task_table(results: Results) -> pd.DataFrame:
@@ -79,7 +89,12 @@ def task_table(results: Results) -> pd.DataFrame:
             for measure in TASK_MEASURES:
                 values = scores(results, algo, measure, [task])
                 if values:
-                    row = {"task": task, "algo": algo, "measure": measure, "runs": len(values[task])}
+                    row = {
+                        "task": task,
+                        "algo": algo,
+                        "measure": measure,
+                        "runs": len(values[task]),
+                    }
                     rows.append({**row, **_iqm(values, measure)})
     return pd.DataFrame(rows, columns=["task", "algo", "measure", "runs", "iqm", "low", "high"])
 
@@ -87,7 +102,11 @@ def task_table(results: Results) -> pd.DataFrame:
 def shared_tasks(results: Results) -> list[str]:
     """The tasks over which algorithms are averaged: those on which the returns differ at all."""
     runs = results.used()
-    return [task for task in tasks_of(results) if runs.loc[runs.task == task, "normalised_return"].notna().any()]
+    return [
+        task
+        for task in tasks_of(results)
+        if runs.loc[runs.task == task, "normalised_return"].notna().any()
+    ]
 
 
 def undecidable_tasks(results: Results) -> list[str]:
@@ -97,7 +116,11 @@ def undecidable_tasks(results: Results) -> list[str]:
 
 def why_no_average(results: Results) -> str:
     """The reason why there is nothing to show over all tasks."""
-    return "no algorithm has runs on all tasks" if shared_tasks(results) else "all evaluations are equal on every task"
+    return (
+        "no algorithm has runs on all tasks"
+        if shared_tasks(results)
+        else "all evaluations are equal on every task"
+    )
 
 
 def left_out(results: Results) -> dict[str, list[str]]:
@@ -130,18 +153,39 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
             if set(own) != set(tasks):  # no training episode ended on one of them, say
                 continue
             runs = sum(len(values) for values in own.values())
-            row = {"algo": algo, "measure": measure, "tasks": len(tasks), "runs": runs, **_iqm(own, measure)}
+            row = {
+                "algo": algo,
+                "measure": measure,
+                "tasks": len(tasks),
+                "runs": runs,
+                **_iqm(own, measure),
+            }
             theirs = scores(results, reference, measure, tasks)
             if algo != reference and reference in algos and set(theirs) == set(tasks):
                 pair = (own, theirs) if "oscillation" in measure else (theirs, own)
-                row |= _columns(probability_of_improvement(*pair), "better", "better_low", "better_high")
-                row |= _columns(iqm_difference(theirs, own), "difference", "difference_low", "difference_high")
+                row |= _columns(
+                    probability_of_improvement(*pair), "better", "better_low", "better_high"
+                )
+                row |= _columns(
+                    iqm_difference(theirs, own), "difference", "difference_low", "difference_high"
+                )
                 row["p"] = permutation_p_value(theirs, own)
             rows.append(row)
-    columns = ["algo", "measure", "tasks", "runs", "iqm", "low", "high", "better", "better_low", "better_high"]
-    table = pd.DataFrame(rows, columns=[*columns, "difference", "difference_low", "difference_high", "p"]).assign(
-        p_holm=np.nan
-    )
+    columns = [
+        "algo",
+        "measure",
+        "tasks",
+        "runs",
+        "iqm",
+        "low",
+        "high",
+        "better",
+        "better_low",
+        "better_high",
+    ]
+    table = pd.DataFrame(
+        rows, columns=[*columns, "difference", "difference_low", "difference_high", "p"]
+    ).assign(p_holm=np.nan)
     for _, group in table[table.p.notna()].groupby("measure", sort=False):
         table.loc[group.index, "p_holm"] = holm_correction(group.p)
     return table
@@ -161,12 +205,36 @@ def significance_table(results: Results, reference: str) -> pd.DataFrame:
                 theirs = scores(results, algo, measure, [task]).get(task, np.zeros(0))
                 if algo == reference or not (own.size and theirs.size):
                     continue
-                row = {"measure": measure, "task": task, "algo": algo, "runs": theirs.size, "reference_runs": own.size}
-                row |= {"mean": theirs.mean(), "reference_mean": own.mean(), "welch": np.nan, "mann_whitney": np.nan}
+                row = {
+                    "measure": measure,
+                    "task": task,
+                    "algo": algo,
+                    "runs": theirs.size,
+                    "reference_runs": own.size,
+                }
+                row |= {
+                    "mean": theirs.mean(),
+                    "reference_mean": own.mean(),
+                    "welch": np.nan,
+                    "mann_whitney": np.nan,
+                }
                 if min(own.size, theirs.size) >= 2:
-                    row |= {"welch": welch_p_value(own, theirs), "mann_whitney": mann_whitney_p_value(own, theirs)}
+                    row |= {
+                        "welch": welch_p_value(own, theirs),
+                        "mann_whitney": mann_whitney_p_value(own, theirs),
+                    }
                 rows.append(row)
-    columns = ["measure", "task", "algo", "runs", "reference_runs", "mean", "reference_mean", "welch", "mann_whitney"]
+    columns = [
+        "measure",
+        "task",
+        "algo",
+        "runs",
+        "reference_runs",
+        "mean",
+        "reference_mean",
+        "welch",
+        "mann_whitney",
+    ]
     table = pd.DataFrame(rows, columns=columns).assign(welch_holm=np.nan, mann_whitney_holm=np.nan)
     for _, group in table.groupby("measure", sort=False):
         for test in ("welch", "mann_whitney"):
@@ -189,10 +257,15 @@ def positions(results: Results, reference: str) -> list[str]:
 
     An axis is decided if the 95 % interval of the difference (the reference minus the other, normalised IQM) excludes 0.
     """
-    table = suite_table(results, reference).dropna(subset=["difference"]).set_index(["algo", "measure"])
+    table = (
+        suite_table(results, reference).dropna(subset=["difference"]).set_index(["algo", "measure"])
+    )
     lines = []
     for algo in dict.fromkeys(table.index.get_level_values("algo")):
-        gain, fall = table.loc[(algo, "normalised_return")], table.loc[(algo, "normalised_oscillation_l2")]
+        gain, fall = (
+            table.loc[(algo, "normalised_return")],
+            table.loc[(algo, "normalised_oscillation_l2")],
+        )
         words = f"{_verdict(gain, 'higher return', 'lower return')}, {_verdict(fall, 'more oscillation', 'less oscillation')}"
         lines.append(f"{reference} against {algo}: {words}")
     return lines
@@ -203,7 +276,13 @@ def _verdict(row: pd.Series, above: str, below: str) -> str:
     quantity = above.rpartition(" ")[2]
     if np.isnan(row.difference_low):
         return f"{quantity} undecided ({row.difference:+.3f}, no interval from single runs)"
-    word = above if row.difference_low > 0 else below if row.difference_high < 0 else f"{quantity} undecided"
+    word = (
+        above
+        if row.difference_low > 0
+        else below
+        if row.difference_high < 0
+        else f"{quantity} undecided"
+    )
     return f"{word} ({row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}])"
 
 

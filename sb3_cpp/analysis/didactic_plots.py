@@ -41,7 +41,9 @@ _FONT = 9
 _ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too
 
 
-def new_figure(columns: int = 2, width: float = 7.2, height: float = 2.9) -> tuple[Figure, list[Axes]]:
+def new_figure(
+    columns: int = 2, width: float = 7.2, height: float = 2.9
+) -> tuple[Figure, list[Axes]]:
     """A figure that needs no display, with its axes from left to right."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
@@ -65,12 +67,16 @@ def plot_returns(ax: Axes, returns: Samples, ylabel: str = "return") -> None:
     for algo, curves in returns.items():
         style, K = STYLES[algo], np.arange(1, curves.shape[1] + 1)
         mean, sd = curves.mean(axis=0), curves.std(axis=0, ddof=1)
-        ax.plot(K, mean, color=style.colour, linestyle=style.dashes, label=style.label, linewidth=1.6)
+        ax.plot(
+            K, mean, color=style.colour, linestyle=style.dashes, label=style.label, linewidth=1.6
+        )
         ax.fill_between(K, mean - sd, mean + sd, color=style.colour, alpha=0.13, linewidth=0)
     dress(ax, "Return, mean ± 1 sd over trials", "iteration K", ylabel)
 
 
-def plot_oscillation(ax: Axes, oscillations: Mapping[str, Oscillation], reference: str = "cvi") -> None:
+def plot_oscillation(
+    ax: Axes, oscillations: Mapping[str, Oscillation], reference: str = "cvi"
+) -> None:
     """Bars of both norms with standard errors; stars say how sure the difference from the reference is (Welch's test)."""
     width, norms = 0.8 / len(oscillations), ("inf", "l2")
     for i, (algo, values) in enumerate(oscillations.items()):
@@ -79,11 +85,21 @@ def plot_oscillation(ax: Axes, oscillations: Mapping[str, Oscillation], referenc
         means = [sample.mean() for sample in samples]
         errors = [sample.std(ddof=1) / np.sqrt(sample.size) for sample in samples]
         x = np.arange(len(norms)) + (i - (len(oscillations) - 1) / 2) * width
-        ax.bar(x, means, 0.9 * width, yerr=errors, color=style.colour, label=style.label, error_kw=_ERROR_BAR)
+        ax.bar(
+            x,
+            means,
+            0.9 * width,
+            yerr=errors,
+            color=style.colour,
+            label=style.label,
+            error_kw=_ERROR_BAR,
+        )
         if algo == reference or reference not in oscillations:
             continue
         for j, norm in enumerate(norms):
-            stars = significance_stars(welch_p_value(samples[j], getattr(oscillations[reference], norm)))
+            stars = significance_stars(
+                welch_p_value(samples[j], getattr(oscillations[reference], norm))
+            )
             ax.annotate(
                 stars,
                 (x[j], means[j] + errors[j]),
@@ -104,7 +120,9 @@ def plot_zeta(ax: Axes, zetas: Samples, floor: float = 1e-6) -> None:
     for algo, curves in zetas.items():
         style, K = STYLES[algo], np.arange(1, curves.shape[1] + 1)
         mean = np.maximum(curves.mean(axis=0), floor)
-        ax.plot(K, mean, color=style.colour, linestyle=style.dashes, label=style.label, linewidth=1.6)
+        ax.plot(
+            K, mean, color=style.colour, linestyle=style.dashes, label=style.label, linewidth=1.6
+        )
     ax.set_yscale("log")
     ax.set_ylim(0.7 * floor, 1.6)
     dress(ax, "Coefficient, mean over trials", "iteration K", r"$\zeta$")
@@ -120,17 +138,28 @@ def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:
     ax.grid(axis="x", visible=False)
 
 
-def save_figure(figure: Figure, path: Path, legend_from: Axes | None = None, columns: int | None = None) -> Path:
+def save_figure(
+    figure: Figure, path: Path, legend_from: Axes | None = None, columns: int | None = None
+) -> Path:
     """Write the picture, with one legend below all panels."""
     if legend_from is not None:
         handles, labels = legend_from.get_legend_handles_labels()
         columns = columns or len(labels)
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=_FONT - 1, frameon=False)
+        figure.legend(
+            handles,
+            labels,
+            loc="outside lower center",
+            ncols=columns,
+            fontsize=_FONT - 1,
+            frameon=False,
+        )
     figure.savefig(path, dpi=200)
     return path
 
 
-def save_comparison(path: Path, returns: Samples, oscillations: Mapping[str, Oscillation], ylabel: str) -> Path:
+def save_comparison(
+    path: Path, returns: Samples, oscillations: Mapping[str, Oscillation], ylabel: str
+) -> Path:
     """The paper's figure: return on the left, oscillation on the right."""
     figure, (left, right) = new_figure()
     plot_returns(left, returns, ylabel)

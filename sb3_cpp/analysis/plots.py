@@ -35,7 +35,9 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
     for name in (MONITOR, CONFIG_FILE):
         if not (folder / name).is_file():
             raise InvalidArgument(f"folder must hold a run ({name} is missing), got {folder}")
-    iterations = pd.read_csv(folder / ITERATIONS) if (folder / ITERATIONS).is_file() else pd.DataFrame()
+    iterations = (
+        pd.read_csv(folder / ITERATIONS) if (folder / ITERATIONS).is_file() else pd.DataFrame()
+    )
     traces = [name for name in TRACES if name in iterations and iterations[name].notna().any()]
     rows = 1 + (len(traces) + 1) // 2
     figure = Figure(figsize=(7.2, 2.4 + 1.9 * (rows - 1)), layout="constrained")
@@ -52,13 +54,25 @@ def plot_learning_curve(ax: Axes, folder: Path, title: str) -> None:
     """Training episodes as dots, evaluations as a line with their spread."""
     settings = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
     episodes = read_episodes(folder / MONITOR, settings["env"], settings["n_envs"])
-    ax.plot(episodes["end"], episodes["r"], ".", color="0.75", markersize=2.5, label="training episodes")
+    ax.plot(
+        episodes["end"], episodes["r"], ".", color="0.75", markersize=2.5, label="training episodes"
+    )
     if (folder / EVALUATIONS).is_file():
         with np.load(folder / EVALUATIONS) as evaluations:
             steps, results = evaluations["timesteps"], evaluations["results"]
         mean, spread = results.mean(axis=1), results.std(axis=1)
-        ax.plot(steps, mean, "o-", color="#0072B2", markersize=3, linewidth=1.5, label="evaluations, ± 1 sd")
-        ax.fill_between(steps, mean - spread, mean + spread, color="#0072B2", alpha=0.2, linewidth=0)
+        ax.plot(
+            steps,
+            mean,
+            "o-",
+            color="#0072B2",
+            markersize=3,
+            linewidth=1.5,
+            label="evaluations, ± 1 sd",
+        )
+        ax.fill_between(
+            steps, mean - spread, mean + spread, color="#0072B2", alpha=0.2, linewidth=0
+        )
     dress(ax, title, "environment steps", "return")
     ax.legend(fontsize=8, frameon=False)
 

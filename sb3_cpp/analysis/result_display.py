@@ -6,7 +6,12 @@ from pathlib import Path
 
 from sb3_cpp.analysis.cell_checks import describe_excluded
 from sb3_cpp.analysis.comparison import check_reference, choose_reference, why_no_average
-from sb3_cpp.analysis.result_tables import remarks, table_of_all_tasks, tables_as_markdown, tables_of_tasks
+from sb3_cpp.analysis.result_tables import (
+    remarks,
+    table_of_all_tasks,
+    tables_as_markdown,
+    tables_of_tasks,
+)
 from sb3_cpp.analysis.results import Choice, Results, load_results, save_results
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.tables import print_table
@@ -62,4 +67,7 @@ def report_gaps(results: Results) -> None:
         print(f"not compared: {line}", file=sys.stderr)
     if results.ignored:
         count = len(results.ignored)
-        print(f"ignored: {count} folder{'s' if count > 1 else ''} of no suite, e.g. {results.ignored[0]}", file=sys.stderr)
+        print(
+            f"ignored: {count} folder{'s' if count > 1 else ''} of no suite, e.g. {results.ignored[0]}",
+            file=sys.stderr,
+        )

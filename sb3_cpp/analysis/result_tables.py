@@ -7,7 +7,14 @@ import numpy as np
 import pandas as pd
 
 from sb3_cpp.analysis.cell_checks import describe_excluded
-from sb3_cpp.analysis.comparison import choose_reference, left_out, positions, suite_table, task_table, undecidable_tasks
+from sb3_cpp.analysis.comparison import (
+    choose_reference,
+    left_out,
+    positions,
+    suite_table,
+    task_table,
+    undecidable_tasks,
+)
 from sb3_cpp.analysis.results import Results
 from sb3_cpp.training.tables import markdown_table
 
@@ -35,12 +42,17 @@ class Table(NamedTuple):
 def tables_of_tasks(results: Results) -> list[Table]:
     """One table per task, a row per algorithm."""
     name, found, tables = results.suites()[0], task_table(results), []
-    shown = {measure: head for measure, head in _MEASURES.items() if (found.measure == measure).any()}
+    shown = {
+        measure: head for measure, head in _MEASURES.items() if (found.measure == measure).any()
+    }
     for task in dict.fromkeys(found.task):
         here = found[found.task == task].set_index(["algo", "measure"])
         rows = [
             [algo, str(int(here.loc[(algo, "final_return"), "runs"]))]
-            + [interval_text(here.loc[(algo, measure)]) if (algo, measure) in here.index else "-" for measure in shown]
+            + [
+                interval_text(here.loc[(algo, measure)]) if (algo, measure) in here.index else "-"
+                for measure in shown
+            ]
             for algo in dict.fromkeys(here.index.get_level_values("algo"))
         ]
         columns = ("algo", "runs", *shown.values())
@@ -50,18 +62,33 @@ def tables_of_tasks(results: Results) -> list[Table]:
 
 def table_of_all_tasks(results: Results, reference: str) -> Table | None:
     """A row per algorithm over all tasks; None if no algorithm has runs on all of them."""
-    name, found = results.suites()[0], suite_table(results, reference).set_index(["algo", "measure"])
+    name, found = (
+        results.suites()[0],
+        suite_table(results, reference).set_index(["algo", "measure"]),
+    )
     if not len(found):
         return None
-    measures = {measure: head for measure, head in _OVERALL.items() if measure in found.index.get_level_values("measure")}
+    measures = {
+        measure: head
+        for measure, head in _OVERALL.items()
+        if measure in found.index.get_level_values("measure")
+    }
     rows = []
     for algo in dict.fromkeys(found.index.get_level_values("algo")):
         chance = found.loc[(algo, "normalised_return")]
-        better = "" if np.isnan(chance.better) else f"{chance.better:.2f} [{chance.better_low:.2f}, {chance.better_high:.2f}]"
-        rows.append([algo, *[interval_text(found.loc[(algo, measure)]) for measure in measures], better])
+        better = (
+            ""
+            if np.isnan(chance.better)
+            else f"{chance.better:.2f} [{chance.better_low:.2f}, {chance.better_high:.2f}]"
+        )
+        rows.append(
+            [algo, *[interval_text(found.loc[(algo, measure)]) for measure in measures], better]
+        )
     columns = ("algo", *measures.values(), f"P({reference} returns more)")
     tasks = int(found.tasks.iloc[0])
-    return Table(f"{name}, {tasks} task(s), normalised by their range: IQM [95 % interval]", columns, rows)
+    return Table(
+        f"{name}, {tasks} task(s), normalised by their range: IQM [95 % interval]", columns, rows
+    )
 
 
 def remarks(results: Results, reference: str) -> list[str]:
@@ -69,8 +96,14 @@ def remarks(results: Results, reference: str) -> list[str]:
     gaps = left_out(results).items()
     return [
         *positions(results, reference),
-        *(f"not averaged: {task}, where all evaluations are equal" for task in undecidable_tasks(results)),
-        *(f"not averaged: {algo} has no run to compare on {', '.join(tasks)}" for algo, tasks in gaps),
+        *(
+            f"not averaged: {task}, where all evaluations are equal"
+            for task in undecidable_tasks(results)
+        ),
+        *(
+            f"not averaged: {algo} has no run to compare on {', '.join(tasks)}"
+            for algo, tasks in gaps
+        ),
     ]
 
 
@@ -90,7 +123,11 @@ def tables_as_markdown(results: Results, reference: str | None = None) -> str:
             parts.append("\n".join(f"- {line}" for line in lines))
     gaps = [f"not compared: {line}" for line in describe_excluded(results.runs)]
     gaps += [f"ignored, because it belongs to no suite: {folder}" for folder in results.ignored]
-    parts.append("\n".join(f"- {line}" for line in gaps) if gaps else "Every run was compared, none is missing.")
+    parts.append(
+        "\n".join(f"- {line}" for line in gaps)
+        if gaps
+        else "Every run was compared, none is missing."
+    )
     return "\n\n".join(parts) + "\n"
 
 

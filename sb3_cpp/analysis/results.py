@@ -59,9 +59,12 @@ class Results:
     def suite(self, name: str) -> "Results":
         """The part of one suite."""
         runs, curves, iterations = (
-            frame[frame.suite == name].reset_index(drop=True) for frame in (self.runs, self.curves, self.iterations)
+            frame[frame.suite == name].reset_index(drop=True)
+            for frame in (self.runs, self.curves, self.iterations)
         )
-        return Results(runs, curves, iterations, [entry for entry in self.configs if entry["suite"] == name])
+        return Results(
+            runs, curves, iterations, [entry for entry in self.configs if entry["suite"] == name]
+        )
 
     def used(self) -> pd.DataFrame:
         """The runs that are compared."""
@@ -94,7 +97,9 @@ class Choice:
             there = list(dict.fromkeys(runs[column]))
             for name in names:
                 if name not in there:
-                    raise InvalidArgument(f"{flag} must be among those of the runs, {', '.join(there)}, got {name!r}")
+                    raise InvalidArgument(
+                        f"{flag} must be among those of the runs, {', '.join(there)}, got {name!r}"
+                    )
 
 
 def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
@@ -108,24 +113,41 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     choice = choice or Choice()
     loaded = [_load(Path(path)) for path in paths]
     tables = [part.tables for part in loaded]
-    runs = pd.concat([part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True)
+    runs = pd.concat(
+        [part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True
+    )
     choice.check(runs)
     runs = choice.of(runs).reset_index(drop=True)
     if runs.empty and choice.algos and choice.envs:
-        raise InvalidArgument(f"no run is of --algos {' '.join(choice.algos)} and of --envs {' '.join(choice.envs)}")
+        raise InvalidArgument(
+            f"no run is of --algos {' '.join(choice.algos)} and of --envs {' '.join(choice.envs)}"
+        )
     _refuse_twice(runs)
-    curves = choice.of(pd.concat([part.curves for part in tables], ignore_index=True)).reset_index(drop=True)
-    iterations = choice.of(pd.concat([part.iterations for part in tables], ignore_index=True)).reset_index(drop=True)
-    configs = [entry for part in tables for entry in part.configs if choice.takes(entry["algo"], entry["task"])]
+    curves = choice.of(pd.concat([part.curves for part in tables], ignore_index=True)).reset_index(
+        drop=True
+    )
+    iterations = choice.of(
+        pd.concat([part.iterations for part in tables], ignore_index=True)
+    ).reset_index(drop=True)
+    configs = [
+        entry
+        for part in tables
+        for entry in part.configs
+        if choice.takes(entry["algo"], entry["task"])
+    ]
     ignored = tuple(name for part in loaded for name in part.ignored)
-    return Results(assess(runs.drop(columns="origin"), curves), curves, iterations, configs, ignored)
+    return Results(
+        assess(runs.drop(columns="origin"), curves), curves, iterations, configs, ignored
+    )
 
 
 def _refuse_twice(runs: pd.DataFrame) -> None:
     double = runs[runs.duplicated(CELL, keep=False)]
     if len(double):
         suite, task, algo, seed = double[CELL].iloc[0]
-        first, second = double.loc[(double[CELL] == double[CELL].iloc[0]).all(axis=1), "origin"].iloc[:2]
+        first, second = double.loc[
+            (double[CELL] == double[CELL].iloc[0]).all(axis=1), "origin"
+        ].iloc[:2]
         raise InvalidArgument(
             f"a run was given twice: {algo} on {task}, seed {seed}, of suite {suite}, in {first} and in {second}; "
             "name the folder of one grid"
@@ -140,10 +162,14 @@ class _Loaded(NamedTuple):
 
 def _load(path: Path) -> _Loaded:
     if not path.is_dir():
-        raise InvalidArgument(f"runs must be a folder of runs or of their CSV files, got {str(path)!r}")
+        raise InvalidArgument(
+            f"runs must be a folder of runs or of their CSV files, got {str(path)!r}"
+        )
     if (path / RUNS).is_file():
         if (run := next(_run_folders(path), None)) is not None:
-            raise InvalidArgument(f"{path} holds both {RUNS} and runs ({run}); move the CSV files elsewhere")
+            raise InvalidArgument(
+                f"{path} holds both {RUNS} and runs ({run}); move the CSV files elsewhere"
+            )
         tables = read_tables(path)
         return _Loaded(tables, [str(path)] * len(tables.runs), [])
     records, ignored = [], []
@@ -154,9 +180,13 @@ def _load(path: Path) -> _Loaded:
         else:
             records.append((record, str(folder)))
     if not records:
-        raise InvalidArgument(f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/) and no {RUNS}")
+        raise InvalidArgument(
+            f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/) and no {RUNS}"
+        )
     records.sort(key=lambda pair: (pair[0].suite, pair[0].task, pair[0].algo, pair[0].seed))
-    return _Loaded(tabulate([record for record, _ in records]), [folder for _, folder in records], ignored)
+    return _Loaded(
+        tabulate([record for record, _ in records]), [folder for _, folder in records], ignored
+    )
 
 
 def _run_folders(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
@@ -176,9 +206,17 @@ def save_results(results: Results, folder: str | Path, force: bool = False) -> l
     folder = Path(folder)
     there = [name for name in FILES if (folder / name).exists()]
     if there and not force:
-        raise InvalidArgument(f"{folder} already holds {', '.join(there)}; choose another folder, or use --force")
+        raise InvalidArgument(
+            f"{folder} already holds {', '.join(there)}; choose another folder, or use --force"
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in ((RUNS, results.runs), (CURVES, results.curves), (ITERATIONS, results.iterations)):
+    for name, table in (
+        (RUNS, results.runs),
+        (CURVES, results.curves),
+        (ITERATIONS, results.iterations),
+    ):
         table.to_csv(folder / name, index=False)
-    (folder / CONFIGS).write_text(yaml.safe_dump(results.configs, sort_keys=False, width=127), encoding="utf-8")
+    (folder / CONFIGS).write_text(
+        yaml.safe_dump(results.configs, sort_keys=False, width=127), encoding="utf-8"
+    )
     return [folder / name for name in FILES]

@@ -8,7 +8,12 @@ import pandas as pd
 
 from sb3_cpp.analysis.cell_checks import CELL
 from sb3_cpp.analysis.run_records import TRACES, RunRecord
-from sb3_cpp.metrics import area_under_curve, human_normalised_score, oscillation, oscillation_of_noise
+from sb3_cpp.metrics import (
+    area_under_curve,
+    human_normalised_score,
+    oscillation,
+    oscillation_of_noise,
+)
 from sb3_cpp.metrics.atari_scores import atari_game
 
 EVALUATION, TRAINING = "evaluation", "training"
@@ -25,7 +30,17 @@ MEASURES = (
     "training_oscillation_inf",
     "human_normalised",
 )
-RUN_COLUMNS = [*CELL, "state", "problem", "n_timesteps", "timesteps", "seconds", "evaluations", "episodes", *MEASURES]
+RUN_COLUMNS = [
+    *CELL,
+    "state",
+    "problem",
+    "n_timesteps",
+    "timesteps",
+    "seconds",
+    "evaluations",
+    "episodes",
+    *MEASURES,
+]
 CURVE_COLUMNS = [*CELL, "series", "step", "return"]
 ITERATION_COLUMNS = [*CELL, "K", "timesteps", *TRACES]
 
@@ -49,21 +64,35 @@ def tabulate(records: Sequence[RunRecord]) -> Tables:
         if len(record.iterations):
             iterations.append(record.iterations.assign(**cell))
     runs = pd.DataFrame([measure_run(record) for record in records], columns=RUN_COLUMNS)
-    return Tables(runs, _join(curves, CURVE_COLUMNS), _join(iterations, ITERATION_COLUMNS), _configs(records))
+    return Tables(
+        runs, _join(curves, CURVE_COLUMNS), _join(iterations, ITERATION_COLUMNS), _configs(records)
+    )
 
 
 def _join(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     frames = [frame for frame in frames if len(frame)]
-    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    return (
+        pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+    )
 
 
 def measure_run(record: RunRecord) -> dict[str, Any]:
     """A row of runs.csv, without what needs the other runs."""
-    row: dict[str, Any] = {name: getattr(record, name) for name in (*CELL, "state", "problem", "n_timesteps", "timesteps")}
-    row |= {"seconds": record.seconds, "evaluations": len(record.evaluations), "episodes": len(record.returns)}
+    row: dict[str, Any] = {
+        name: getattr(record, name)
+        for name in (*CELL, "state", "problem", "n_timesteps", "timesteps")
+    }
+    row |= {
+        "seconds": record.seconds,
+        "evaluations": len(record.evaluations),
+        "episodes": len(record.returns),
+    }
     row |= dict.fromkeys(MEASURES, np.nan)
     if len(record.evaluations):
-        steps, returns = record.evaluations["step"].to_numpy(), record.evaluations["return"].to_numpy()
+        steps, returns = (
+            record.evaluations["step"].to_numpy(),
+            record.evaluations["return"].to_numpy(),
+        )
         norms = oscillation(returns)
         errors = record.evaluations["error"]
         row["oscillation_noise"] = oscillation_of_noise(errors) if errors.notna().all() else np.nan
@@ -76,7 +105,10 @@ def measure_run(record: RunRecord) -> dict[str, Any]:
     if len(record.returns):
         norms = oscillation(record.training["return"].to_numpy())
         row |= {"final_training_return": record.returns[-FINAL_EPISODES:].mean()}
-        row |= {"training_oscillation_l2": float(norms.l2), "training_oscillation_inf": float(norms.inf)}
+        row |= {
+            "training_oscillation_l2": float(norms.l2),
+            "training_oscillation_inf": float(norms.inf),
+        }
     if atari_game(record.task):
         row["human_normalised"] = human_normalised_score(record.task, row["final_return"])
     return row
@@ -89,11 +121,16 @@ def _configs(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
         if not record.settings:
             continue
         config = {
-            key: value for key, value in record.settings["config"].items() if key not in ("suite", "algo", "env", "seed")
+            key: value
+            for key, value in record.settings["config"].items()
+            if key not in ("suite", "algo", "env", "seed")
         }
         entry = {"suite": record.suite, "algo": record.algo, "task": record.task, "config": config}
         entry |= {key: record.settings.get(key, {}) for key in ("class_defaults", "provenance")}
-        same = next((old for old in entries if {k: v for k, v in old.items() if k != "seeds"} == entry), None)
+        same = next(
+            (old for old in entries if {k: v for k, v in old.items() if k != "seeds"} == entry),
+            None,
+        )
         if same is not None:
             same["seeds"].append(record.seed)
         else:

@@ -45,7 +45,9 @@ class RunRecord:
     problem: str = ""
     n_timesteps: int = 0
     timesteps: int = 0
-    evaluations: pd.DataFrame = field(default_factory=lambda: pd.DataFrame({"step": [], "return": [], "error": []}))
+    evaluations: pd.DataFrame = field(
+        default_factory=lambda: pd.DataFrame({"step": [], "return": [], "error": []})
+    )
     training: pd.DataFrame = field(default_factory=lambda: pd.DataFrame({"step": [], "return": []}))
     returns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     iterations: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -55,7 +57,9 @@ class RunRecord:
 
 def read_run(folder: Path) -> RunRecord | None:
     """The record of a folder ``<suite>/<algo>/<env>/seed_<n>``; None if it is the run of something else (a search)."""
-    parts = Path(os.path.abspath(folder)).parts  # names as the user sees them, also behind a link to another disk
+    parts = Path(
+        os.path.abspath(folder)
+    ).parts  # names as the user sees them, also behind a link to another disk
     if len(parts) < 5:  # the root, and then the four
         return None
     suite, algo, env, seed = parts[-4:]
@@ -67,14 +71,28 @@ def read_run(folder: Path) -> RunRecord | None:
         if task.replace("/", "-") != env:
             return None
         if int(config["seed"]) != number:
-            return RunRecord(suite, task, algo, number, problem=f"{CONFIG_FILE} is of another run, with seed {config['seed']}")
+            return RunRecord(
+                suite,
+                task,
+                algo,
+                number,
+                problem=f"{CONFIG_FILE} is of another run, with seed {config['seed']}",
+            )
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
         return RunRecord(suite, env, algo, number, problem=f"{CONFIG_FILE} {reason}")
     record = RunRecord(suite, task, algo, number, n_timesteps=total, settings=settings)
     try:
         _read_logs(record, folder)
-    except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError, zipfile.BadZipFile, EOFError) as error:
+    except (
+        OSError,
+        UnicodeDecodeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        zipfile.BadZipFile,
+        EOFError,
+    ) as error:
         record.problem = f"its logs cannot be read ({' '.join(str(error).split())[:200]})"
         return record
     record.state, record.problem = _state(record, folder)
@@ -88,14 +106,22 @@ def _read_logs(record: RunRecord, folder: Path) -> None:
             steps, results = saved["timesteps"], saved["results"]
         # On-policy algorithms finish their last rollout, and are evaluated in it, after the steps that were asked for
         within = int(np.searchsorted(steps, record.n_timesteps)) + 1
-        steps, results = steps[:within], [np.asarray(result, dtype=np.float64) for result in results[:within]]
+        steps, results = (
+            steps[:within],
+            [np.asarray(result, dtype=np.float64) for result in results[:within]],
+        )
         means = [float(np.mean(result)) for result in results]
-        errors = [result.std(ddof=1) / np.sqrt(result.size) if result.size > 1 else np.nan for result in results]
+        errors = [
+            result.std(ddof=1) / np.sqrt(result.size) if result.size > 1 else np.nan
+            for result in results
+        ]
         if not np.isfinite(means).all():
             raise ValueError(f"{EVALUATIONS} has returns that are not finite")
         if not (np.diff(steps) > 0).all():
             raise ValueError(f"{EVALUATIONS} has steps that do not grow")
-        record.evaluations = pd.DataFrame({"step": steps.astype(np.int64), "return": means, "error": errors})
+        record.evaluations = pd.DataFrame(
+            {"step": steps.astype(np.int64), "return": means, "error": errors}
+        )
         record.timesteps = int(steps[-1]) if len(steps) else 0
     if (folder / MONITOR).is_file() and (folder / MONITOR).stat().st_size:
         episodes = read_episodes(folder / MONITOR, record.task, int(config.get("n_envs", 1)))
@@ -116,7 +142,10 @@ def _state(record: RunRecord, folder: Path) -> tuple[str, str]:
     if (folder / FAILURE).is_file():
         lines = (folder / FAILURE).read_text(encoding="utf-8", errors="replace").split("\n")
         reason = status.get("error") or next((line for line in reversed(lines) if line.strip()), "")
-        return "failed", f"failed at step {record.timesteps:,}: {' '.join(str(reason).split())[:200]}"
+        return (
+            "failed",
+            f"failed at step {record.timesteps:,}: {' '.join(str(reason).split())[:200]}",
+        )
     return "unfinished", f"unfinished: {record.timesteps:,} of {record.n_timesteps:,} steps"
 
 
@@ -143,7 +172,9 @@ def episode_ends(lengths: NDArray[np.float64], n_envs: int = 1) -> NDArray[np.fl
     return np.maximum.accumulate(ends + (n_envs - 1) * age)
 
 
-def training_curve(ends: NDArray[np.float64], returns: NDArray[np.float64], total: int) -> pd.DataFrame:
+def training_curve(
+    ends: NDArray[np.float64], returns: NDArray[np.float64], total: int
+) -> pd.DataFrame:
     """Mean return of the last 100 episodes (fewer at first) at 50 even steps; none before the first episode has ended."""
     if not np.isfinite(returns).all():
         raise ValueError(f"{MONITOR} has returns that are not finite")
@@ -152,14 +183,23 @@ def training_curve(ends: NDArray[np.float64], returns: NDArray[np.float64], tota
     sums = np.concatenate([[0.0], np.cumsum(returns)])
     grid, counts = grid[counts > 0], counts[counts > 0]
     first = np.maximum(counts - TRAINING_WINDOW, 0)
-    return pd.DataFrame({"step": np.round(grid).astype(np.int64), "return": (sums[counts] - sums[first]) / (counts - first)})
+    return pd.DataFrame(
+        {
+            "step": np.round(grid).astype(np.int64),
+            "return": (sums[counts] - sums[first]) / (counts - first),
+        }
+    )
 
 
 def _thinned(iterations: pd.DataFrame) -> pd.DataFrame:
     """Rows that have something of an algorithm's own, at most 200 of them, with six digits."""
-    iterations = iterations.reindex(columns=["K", "timesteps", *TRACES]).dropna(subset=list(TRACES), how="all")
+    iterations = iterations.reindex(columns=["K", "timesteps", *TRACES]).dropna(
+        subset=list(TRACES), how="all"
+    )
     if len(iterations) > MOST_ITERATIONS:
-        iterations = iterations.iloc[np.linspace(0, len(iterations) - 1, MOST_ITERATIONS).round().astype(int)]
+        iterations = iterations.iloc[
+            np.linspace(0, len(iterations) - 1, MOST_ITERATIONS).round().astype(int)
+        ]
     rounded = iterations.astype(dict.fromkeys(TRACES, np.float64))
     for name in TRACES:
         rounded[name] = [float(f"{value:.6g}") for value in rounded[name]]

@@ -41,11 +41,15 @@ class Stacks:
         while isinstance(key, tuple) and len(key) > 2 and key[-1] == slice(None):
             key = key[:-1]
         if isinstance(key, tuple) and len(key) > 2:
-            raise IndexError(f"only rows and environments can be indexed here, got {len(key)} indices")
+            raise IndexError(
+                f"only rows and environments can be indexed here, got {len(key)} indices"
+            )
         buffer = self.buffer
         places = buffer.places[key][..., self.shift : self.shift + buffer.n_stack]
         stacks = buffer.frames.take(places, axis=0)
-        return stacks if buffer.channels_first else np.ascontiguousarray(np.moveaxis(stacks, -3, -1))
+        return (
+            stacks if buffer.channels_first else np.ascontiguousarray(np.moveaxis(stacks, -3, -1))
+        )
 
 
 class FrameReplayBuffer(QuickReplayBuffer):
@@ -77,7 +81,9 @@ class FrameReplayBuffer(QuickReplayBuffer):
         **kwargs: Any,
     ):
         if optimize_memory_usage:
-            raise InvalidArgument("optimize_memory_usage must be False for a frame buffer, which saves more, got True")
+            raise InvalidArgument(
+                "optimize_memory_usage must be False for a frame buffer, which saves more, got True"
+            )
         self.channels_first, self.n_stack, frame_shape = _frame_layout(observation_space)
         # The parent makes everything but the observations, of which it is told that they have no pixels.
         super().__init__(
@@ -98,11 +104,15 @@ class FrameReplayBuffer(QuickReplayBuffer):
         n_transitions = self.buffer_size * n_envs
         # Beside the share for episode ends: the black frame, the first stacks, what one add takes before it releases, and
         # the rest of each environment's last run.
-        self._planned = 1 + n_transitions + n_transitions // 16 + n_envs * (2 * (self.n_stack + 1) + RUN)
+        self._planned = (
+            1 + n_transitions + n_transitions // 16 + n_envs * (2 * (self.n_stack + 1) + RUN)
+        )
         self.places = np.zeros((self.buffer_size, n_envs, self.n_stack + 1), dtype=np.int32)
         self.frames = np.zeros((self._planned, *frame_shape), dtype=np.uint8)
         self._reset_places()
-        _warn_if_too_large(n_transitions * self.frames[0].nbytes + self.places.nbytes + self.actions.nbytes)
+        _warn_if_too_large(
+            n_transitions * self.frames[0].nbytes + self.places.nbytes + self.actions.nbytes
+        )
 
     def _reset_places(self) -> None:
         """All places but the black frame's are free."""
@@ -161,7 +171,9 @@ class FrameReplayBuffer(QuickReplayBuffer):
         obs = np.asarray(obs)
         if obs.shape != (self.n_envs, *self.obs_shape) or obs.dtype != np.uint8:
             expected = (self.n_envs, *self.obs_shape)
-            raise InvalidArgument(f"{name} must be uint8 of shape {expected}, got {obs.dtype} of shape {obs.shape}")
+            raise InvalidArgument(
+                f"{name} must be uint8 of shape {expected}, got {obs.dtype} of shape {obs.shape}"
+            )
         return obs if self.channels_first else np.moveaxis(obs, -1, 1)
 
     def _continued(self, stacks: np.ndarray) -> np.ndarray:
@@ -236,13 +248,17 @@ class FrameReplayBuffer(QuickReplayBuffer):
 class NStepFrameReplayBuffer(FrameReplayBuffer, NStepReplayBuffer):
     """SB3's NStepReplayBuffer with each frame stored once: `replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}`."""
 
-    _get_samples = NStepReplayBuffer._get_samples  # reads the stacks through `observations` and `next_observations`
+    _get_samples = (
+        NStepReplayBuffer._get_samples
+    )  # reads the stacks through `observations` and `next_observations`
 
 
 def _frame_layout(space: spaces.Space) -> tuple[bool, int, tuple[int, int]]:
     """Whether channels come first, the number of stacked frames, and a frame's (H, W); by SB3's rule that they are fewest."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
-        raise InvalidArgument(f"observation_space must be a stack of frames, a 3-dimensional uint8 Box, got {space}")
+        raise InvalidArgument(
+            f"observation_space must be a stack of frames, a 3-dimensional uint8 Box, got {space}"
+        )
     axis = int(np.argmin(space.shape))
     if axis == 1 or space.shape[axis] < 2:
         raise InvalidArgument(

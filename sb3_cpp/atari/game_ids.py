@@ -21,7 +21,9 @@ try:
     import ale_py
     import cv2  # noqa: F401
 except ImportError as error:
-    raise ImportError("Atari environments need ale-py and opencv-python: pip install 'sb3_cpp[atari]'") from error
+    raise ImportError(
+        "Atari environments need ale-py and opencv-python: pip install 'sb3_cpp[atari]'"
+    ) from error
 
 gym.register_envs(ale_py)
 
@@ -45,7 +47,9 @@ def no_frameskip_id(env_id: str) -> str:
     return plain if plain in gym.registry else env_id
 
 
-def check_frame_skip(env_id: str, env_kwargs: dict[str, Any] | None = None, wrapper_skip: int = 4) -> None:
+def check_frame_skip(
+    env_id: str, env_kwargs: dict[str, Any] | None = None, wrapper_skip: int = 4
+) -> None:
     """Refuse an id that skips frames by itself when SB3's AtariWrapper (or another wrapper) will skip them again."""
     own_skip = {**game_spec(env_id).kwargs, **(env_kwargs or {})}["frameskip"]
     if own_skip != 1 and wrapper_skip > 1:
@@ -68,7 +72,9 @@ def rom_and_stickiness(env_id: str, repeat_action_probability: float | None) -> 
             f"env_id must not be one with a random frame skip, got {env_id!r}: use {no_frameskip_id(env_id)!r}"
         )
     if repeat_action_probability is not None:
-        return kwargs["game"], check_number("repeat_action_probability", repeat_action_probability, 0, 1)
+        return kwargs["game"], check_number(
+            "repeat_action_probability", repeat_action_probability, 0, 1
+        )
     if kwargs["frameskip"] != 1:
         raise InvalidArgument(
             f"repeat_action_probability must be given for {env_id!r}: 0 as in DQN's papers and SB3's zoo, or 0.25 "

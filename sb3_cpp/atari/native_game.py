@@ -52,7 +52,9 @@ class NativeGame:
         self.noop_max = noop_max
         self.max_episode_frames = max_episode_frames
         self.terminal_on_life_loss = terminal_on_life_loss
-        self.action_meanings: list[str] = [action.name for action in self.native.ale.get_action_set()]
+        self.action_meanings: list[str] = [
+            action.name for action in self.native.ale.get_action_set()
+        ]
         self.fire_at_start = "FIRE" in self.action_meanings
         self.lives = 0
         self.score = 0.0

@@ -61,17 +61,26 @@ def compare_in_step(env_id: str, steps: int, seed: int) -> InStep:
         obs, reward, done, infos = native.step(actions)
         noop_wrapper.override_num_noops = native.games[0].noops  # type: ignore[attr-defined]
         expected, expected_reward, expected_done, expected_infos = reference.step(actions)
-        outcome, wanted = _outcome(reward, done, infos), _outcome(expected_reward, expected_done, expected_infos)
+        outcome, wanted = (
+            _outcome(reward, done, infos),
+            _outcome(expected_reward, expected_done, expected_infos),
+        )
         result.disagreements += outcome != wanted
         if done[0] and expected_done[0]:
-            terminal = _difference(infos[0]["terminal_observation"], expected_infos[0]["terminal_observation"])
+            terminal = _difference(
+                infos[0]["terminal_observation"], expected_infos[0]["terminal_observation"]
+            )
             if "episode" in infos[0]:
                 result.games += 1
                 older = int(terminal[:-1].max())
-                result.game_over_terminal_older_frames_max = max(result.game_over_terminal_older_frames_max, older)
+                result.game_over_terminal_older_frames_max = max(
+                    result.game_over_terminal_older_frames_max, older
+                )
             else:
                 result.lives_lost += 1
-                result.life_loss_terminal_max = max(result.life_loss_terminal_max, int(terminal.max()))
+                result.life_loss_terminal_max = max(
+                    result.life_loss_terminal_max, int(terminal.max())
+                )
     native.close()
     reference.close()
     return result
@@ -83,7 +92,13 @@ def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 def _outcome(reward: np.ndarray, done: np.ndarray, infos: list[dict[str, Any]]) -> tuple[Any, ...]:
     episode = infos[0].get("episode", {})
-    return float(reward[0]), bool(done[0]), infos[0]["TimeLimit.truncated"], episode.get("r"), episode.get("l")
+    return (
+        float(reward[0]),
+        bool(done[0]),
+        infos[0]["TimeLimit.truncated"],
+        episode.get("r"),
+        episode.get("l"),
+    )
 
 
 def play_games(env: VecEnv, n_games: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,10 +128,15 @@ def compare_game(env_id: str, n_games: int, steps: int, n_envs: int, seed: int) 
         test = ks_2samp(native, sb3)
         row |= {f"{name}_native": np.mean(native), f"{name}_sb3": np.mean(sb3)}
         row |= {f"{name}_ks": test.statistic, f"{name}_p": test.pvalue}
-    return row | {f"in_step_{key}": value for key, value in asdict(compare_in_step(env_id, steps, seed)).items()}
+    return row | {
+        f"in_step_{key}": value
+        for key, value in asdict(compare_in_step(env_id, steps, seed)).items()
+    }
 
 
-def parity_study(env_ids: list[str], n_games: int, steps: int, n_envs: int, seed: int, csv: str | None) -> pd.DataFrame:
+def parity_study(
+    env_ids: list[str], n_games: int, steps: int, n_envs: int, seed: int, csv: str | None
+) -> pd.DataFrame:
     """Compare the native environment with SB3's on each game; print the table and write it to `csv`."""
     for name, value in {"n_games": n_games, "steps": steps, "n_envs": n_envs}.items():
         check_whole_number(name, value, 1)

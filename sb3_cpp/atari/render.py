@@ -21,8 +21,14 @@ def make_render_env(
     all, and sticky actions as chosen.
     """
     _, stickiness = rom_and_stickiness(env_id, repeat_action_probability)
-    env_kwargs = {"frameskip": 1, "repeat_action_probability": stickiness, "render_mode": "rgb_array"}
+    env_kwargs = {
+        "frameskip": 1,
+        "repeat_action_probability": stickiness,
+        "render_mode": "rgb_array",
+    }
     check_frame_skip(env_id, env_kwargs)
     wrapper_kwargs = {"terminal_on_life_loss": terminal_on_life_loss, "clip_reward": clip_reward}
-    env = make_atari_env(env_id, n_envs=1, seed=seed, env_kwargs=env_kwargs, wrapper_kwargs=wrapper_kwargs)
+    env = make_atari_env(
+        env_id, n_envs=1, seed=seed, env_kwargs=env_kwargs, wrapper_kwargs=wrapper_kwargs
+    )
     return VecTransposeImage(VecFrameStack(env, n_stack))

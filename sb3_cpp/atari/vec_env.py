@@ -65,7 +65,12 @@ class AtariVecEnv(VecEnv):
     ):
         rom, self.repeat_action_probability = rom_and_stickiness(env_id, repeat_action_probability)
         check_whole_number("noop_max", noop_max, 0)
-        counts = {"n_envs": n_envs, "n_stack": n_stack, "frame_skip": frame_skip, "screen_size": screen_size}
+        counts = {
+            "n_envs": n_envs,
+            "n_stack": n_stack,
+            "frame_skip": frame_skip,
+            "screen_size": screen_size,
+        }
         for name, value in {**counts, "max_episode_frames": max_episode_frames}.items():
             check_whole_number(name, value, 1)
         self.spec = game_spec(env_id)
@@ -83,16 +88,29 @@ class AtariVecEnv(VecEnv):
             )
             for _ in range(n_envs)
         ]
-        conditions = {"NoopResetEnv": noop_max > 0, "MaxAndSkipEnv": frame_skip > 1, "EpisodicLifeEnv": terminal_on_life_loss}
+        conditions = {
+            "NoopResetEnv": noop_max > 0,
+            "MaxAndSkipEnv": frame_skip > 1,
+            "EpisodicLifeEnv": terminal_on_life_loss,
+        }
         conditions |= {"FireResetEnv": self.games[0].fire_at_start, "ClipRewardEnv": clip_reward}
-        names = ["AtariWrapper", "WarpFrame", *(name for name, holds in conditions.items() if holds)]
-        self._stands_for: tuple[type, ...] = (Monitor, *(getattr(atari_wrappers, name) for name in names))
+        names = [
+            "AtariWrapper",
+            "WarpFrame",
+            *(name for name, holds in conditions.items() if holds),
+        ]
+        self._stands_for: tuple[type, ...] = (
+            Monitor,
+            *(getattr(atari_wrappers, name) for name in names),
+        )
         self._stacks = np.zeros((n_envs, n_stack, screen_size, screen_size), dtype=np.uint8)
         self._stepping = False
         self._start_time = time.time()
         self._writer = None
         if monitor_file is not None:
-            self._writer = ResultsWriter(monitor_file, header={"t_start": self._start_time, "env_id": env_id})
+            self._writer = ResultsWriter(
+                monitor_file, header={"t_start": self._start_time, "env_id": env_id}
+            )
         super().__init__(
             n_envs,
             spaces.Box(0, 255, self._stacks.shape[1:], np.uint8),
@@ -117,7 +135,9 @@ class AtariVecEnv(VecEnv):
         actions = np.asarray(actions).reshape(-1)
         n_actions = len(self.games[0].action_meanings)
         if len(actions) != self.num_envs or not ((actions >= 0) & (actions < n_actions)).all():
-            raise InvalidArgument(f"actions must be {self.num_envs} numbers from 0 to {n_actions - 1}, got {actions.tolist()}")
+            raise InvalidArgument(
+                f"actions must be {self.num_envs} numbers from 0 to {n_actions - 1}, got {actions.tolist()}"
+            )
         for game, action in zip(self.games, actions):
             game.send(int(action))
         self._stepping = True
@@ -134,7 +154,10 @@ class AtariVecEnv(VecEnv):
             stacks[env, -1] = game.frame
             rewards[env] = np.sign(game.reward) if self.clip_reward else game.reward
             dones[env] = game.terminated or game.truncated
-            info: dict[str, Any] = {"lives": game.lives, "episode_frame_number": game.episode_frames}
+            info: dict[str, Any] = {
+                "lives": game.lives,
+                "episode_frame_number": game.episode_frames,
+            }
             info["TimeLimit.truncated"] = game.truncated and not game.terminated
             if dones[env]:
                 info["terminal_observation"] = stacks[env].copy()
@@ -168,7 +191,9 @@ class AtariVecEnv(VecEnv):
 
     def get_images(self) -> Sequence[np.ndarray | None]:
         # SB3's VecEnv raises this where there are no pictures; here it says what to do instead
-        raise NotImplementedError("the native emulator draws no pictures: record in the environment of make_render_env")
+        raise NotImplementedError(
+            "the native emulator draws no pictures: record in the environment of make_render_env"
+        )
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         """`lives` of each game; everything else is the same for all of them."""
@@ -178,22 +203,34 @@ class AtariVecEnv(VecEnv):
         return [value for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        raise AttributeError(f"{attr_name} cannot be set: the games live in ALE's C++ code; choose settings when making them")
+        raise AttributeError(
+            f"{attr_name} cannot be set: the games live in ALE's C++ code; choose settings when making them"
+        )
 
     def env_method(
-        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+        self,
+        method_name: str,
+        *method_args: Any,
+        indices: VecEnvIndices = None,
+        **method_kwargs: Any,
     ) -> list[Any]:
         """`get_action_meanings` is the one method a single game has."""
         if method_name != "get_action_meanings":
-            raise AttributeError(f"method_name must be 'get_action_meanings', got {method_name!r}: the games live in C++ code")
+            raise AttributeError(
+                f"method_name must be 'get_action_meanings', got {method_name!r}: the games live in C++ code"
+            )
         return [self.get_action_meanings() for _ in self._get_indices(indices)]
 
-    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+    def env_is_wrapped(
+        self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None
+    ) -> list[bool]:
         """True for the SB3 wrappers whose work is done here: Monitor (`info["episode"]`) and the AtariWrapper's parts."""
         return [wrapper_class in self._stands_for for _ in self._get_indices(indices)]
 
 
-def make_atari_vec_env(env_id: str, n_envs: int = 1, seed: int | None = None, **settings: Any) -> AtariVecEnv:
+def make_atari_vec_env(
+    env_id: str, n_envs: int = 1, seed: int | None = None, **settings: Any
+) -> AtariVecEnv:
     """SB3's `make_atari_env` followed by `VecFrameStack(4)`, on ALE's native environments; settings are AtariVecEnv's."""
     env = AtariVecEnv(env_id, n_envs, **settings)
     env.seed(seed)

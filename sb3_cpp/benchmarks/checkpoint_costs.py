@@ -67,7 +67,9 @@ class _Screen(gym.Env[np.ndarray, int]):
     observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     action_space = spaces.Discrete(4)  # type: ignore[assignment]
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         return np.zeros((4, 84, 84), np.uint8), {}
 
@@ -102,7 +104,14 @@ class _Player:
 def incremental(folder: Path, frames: int, new: int, times: int = 3) -> str:
     """Fill a frame buffer beyond its size, write it whole, and then again after every ``new`` frames."""
     env = DummyVecEnv([_Screen] * _N_ENVS)
-    model = DeepCPP("CnnPolicy", env, buffer_size=frames, replay_buffer_class=FrameReplayBuffer, device="cpu", seed=0)
+    model = DeepCPP(
+        "CnnPolicy",
+        env,
+        buffer_size=frames,
+        replay_buffer_class=FrameReplayBuffer,
+        device="cpu",
+        seed=0,
+    )
     player, store = _Player(model), CheckpointStore(folder)
     player.add(frames + frames // 10)  # the ring has closed
     written = []

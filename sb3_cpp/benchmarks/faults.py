@@ -40,14 +40,28 @@ class Task:
 
     def config(self, algo: str, seed: int, n_timesteps: int | None = None) -> RunConfig:
         n = n_timesteps or self.n_timesteps
-        sizes = {"n_timesteps": n, "save_freq": max(n // 12, 1), "eval_freq": max(n // 4, 1), "eval_episodes": 2}
+        sizes = {
+            "n_timesteps": n,
+            "save_freq": max(n // 12, 1),
+            "eval_freq": max(n // 4, 1),
+            "eval_episodes": 2,
+        }
         return load_suite(self.suite).run_config(algo, self.env, seed, {**sizes, **self.settings})
 
 
-_LEARNING: dict[str, Any] = {"train_freq": 4, "gradient_steps": 1, "batch_size": 32, "target_update_interval": 100}
+_LEARNING: dict[str, Any] = {
+    "train_freq": 4,
+    "gradient_steps": 1,
+    "batch_size": 32,
+    "target_update_interval": 100,
+}
 TASKS = {
     "cartpole": Task(
-        "classic", "CartPole-v1", 3000, tuple(ALGORITHMS), {**_LEARNING, "learning_starts": 200, "buffer_size": 2000}
+        "classic",
+        "CartPole-v1",
+        3000,
+        tuple(ALGORITHMS),
+        {**_LEARNING, "learning_starts": 200, "buffer_size": 2000},
     ),
     "minatar": Task(
         "minatar",
@@ -120,11 +134,15 @@ def context() -> Any:
     if sys.platform == "win32":
         raise InvalidArgument("the fault study needs SIGKILL, which Windows does not have")
     made: Any = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["sb3_cpp.benchmarks.faults", "torch._dynamo", "minatar.gym", "ale_py", "cv2"])
+    made.set_forkserver_preload(
+        ["sb3_cpp.benchmarks.faults", "torch._dynamo", "minatar.gym", "ale_py", "cv2"]
+    )
     return made
 
 
-def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timesteps: int | None = None) -> Result:
+def run_case(
+    task: str, algo: str, kills: int, seed: int, root: Path, n_timesteps: int | None = None
+) -> Result:
     """Train a run undisturbed and again with kills; compare."""
     config = TASKS[task].config(algo, seed, n_timesteps)
     moments = random.Random(f"{task} {algo} {seed}")
@@ -133,7 +151,9 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
         if config.folder(root / name).exists():
             raise InvalidArgument(f"{config.folder(root / name)} exists; choose another -f")
     undisturbed = processes.Process(
-        daemon=True, target=_train, args=(config, str(root / "undisturbed"), processes.Value("q", 0, lock=False))
+        daemon=True,
+        target=_train,
+        args=(config, str(root / "undisturbed"), processes.Value("q", 0, lock=False)),
     )
     undisturbed.start()
     undisturbed.join()
@@ -143,7 +163,9 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
     done = resumes = lost = 0
     for target in [*steps, None]:
         step = processes.Value("q", 0, lock=False)
-        process = processes.Process(daemon=True, target=_train, args=(config, str(root / "killed"), step))
+        process = processes.Process(
+            daemon=True, target=_train, args=(config, str(root / "killed"), step)
+        )
         resumes += find_checkpoint(folder) is not None if folder.exists() else 0
         process.start()
         if target is not None and _reached(process, step, target):
@@ -153,13 +175,20 @@ def run_case(task: str, algo: str, kills: int, seed: int, root: Path, n_timestep
         process.join()
         if target is not None:
             lost += max(step.value - _saved(folder), 0)
-    found = [f"the {name} run did not finish, see {root / name / OUTPUT}" for name in _unfinished(config, root)]
+    found = [
+        f"the {name} run did not finish, see {root / name / OUTPUT}"
+        for name in _unfinished(config, root)
+    ]
     found = found or differences(config.folder(root / "undisturbed"), folder)
-    return Result(task, algo, config.n_timesteps, done, resumes, lost, len(found), found[0] if found else "")
+    return Result(
+        task, algo, config.n_timesteps, done, resumes, lost, len(found), found[0] if found else ""
+    )
 
 
 def _unfinished(config: RunConfig, root: Path) -> list[str]:
-    return [name for name in ("undisturbed", "killed") if not is_finished(config.folder(root / name))]
+    return [
+        name for name in ("undisturbed", "killed") if not is_finished(config.folder(root / name))
+    ]
 
 
 def _reached(process: Any, step: Any, target: int) -> bool:
@@ -205,7 +234,9 @@ def faults(
         for algo in [a for a in TASKS[task].algos if not algos or a in algos]:
             results.append(run_case(task, algo, kills, seed, folder, n_timesteps))
             last = results[-1]
-            say(f"{task} {algo}: {last.kills} kills, {last.differences} differences {last.first_difference}".rstrip())
+            say(
+                f"{task} {algo}: {last.kills} kills, {last.differences} differences {last.first_difference}".rstrip()
+            )
     failed = any(result.differences for result in results)
     if results:
         _show(results)
@@ -224,7 +255,9 @@ def _show(results: list[Result]) -> None:
     table = Table(title="Killed and resumed, compared with an undisturbed run")
     columns = ("task", "algo", "timesteps", "kills", "resumes", "lost_steps", "differences")
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="left" if column in ("task", "algo") else "right")
+        table.add_column(
+            column.replace("_", " "), justify="left" if column in ("task", "algo") else "right"
+        )
     for result in results:
         table.add_row(*(str(getattr(result, column)) for column in columns))
     Console().print(table)

@@ -14,7 +14,11 @@ from sb3_cpp.training import logs
 from sb3_cpp.training.checkpoint import MODEL, find_checkpoint
 
 # Columns that say what time it was, not what happened
-CLOCKS = {logs.MONITOR: ("t",), logs.PROGRESS: ("time/fps", "time/time_elapsed"), logs.ITERATIONS: ()}
+CLOCKS = {
+    logs.MONITOR: ("t",),
+    logs.PROGRESS: ("time/fps", "time/time_elapsed"),
+    logs.ITERATIONS: (),
+}
 _COUNTERS = (
     "num_timesteps",
     "_n_updates",
@@ -30,7 +34,10 @@ _COUNTERS = (
 def differences(one: Path, two: Path) -> list[str]:
     """What differs between two finished runs: weights, optimiser, counters, buffer, generators, CSV rows, evaluations."""
     found = _model_differences(one / MODEL, two / MODEL)
-    best = [load_from_zip_file(run / logs.BEST_MODEL)[1] if (run / logs.BEST_MODEL).is_file() else None for run in (one, two)]
+    best = [
+        load_from_zip_file(run / logs.BEST_MODEL)[1] if (run / logs.BEST_MODEL).is_file() else None
+        for run in (one, two)
+    ]
     if not same(*best):
         found.append(f"{logs.BEST_MODEL} has other weights")
     checkpoints = [find_checkpoint(run) for run in (one, two)]
@@ -48,12 +55,18 @@ def differences(one: Path, two: Path) -> list[str]:
 
 
 def _model_differences(one: Path, two: Path) -> list[str]:
-    (data, params, _), (other_data, other_params, _) = (load_from_zip_file(path) for path in (one, two))
+    (data, params, _), (other_data, other_params, _) = (
+        load_from_zip_file(path) for path in (one, two)
+    )
     assert data is not None
     assert other_data is not None
     found = [] if same(params, other_params) else ["weights or optimiser differ"]
-    values = [{name: _plain(content.get(name)) for name in _COUNTERS} for content in (data, other_data)]
-    return found + [f"{name} differs" for name in _COUNTERS if not same(values[0][name], values[1][name])]
+    values = [
+        {name: _plain(content.get(name)) for name in _COUNTERS} for content in (data, other_data)
+    ]
+    return found + [
+        f"{name} differs" for name in _COUNTERS if not same(values[0][name], values[1][name])
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -68,7 +81,10 @@ def _checkpoint_differences(one: Path, two: Path) -> list[str]:
     states = [cloudpickle.loads((entry / store.STATE).read_bytes()) for entry in (one, two)]
     found = []
     buffers = [
-        {name: (array["rows"], [block[3] for block in array["blocks"]]) for name, array in content["arrays"].items()}
+        {
+            name: (array["rows"], [block[3] for block in array["blocks"]])
+            for name, array in content["arrays"].items()
+        }
         for content in contents
     ]
     if buffers[0] != buffers[1]:
@@ -102,7 +118,11 @@ def same(one: Any, two: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
         return len(one) == len(two) and all(map(same, one, two))
     if isinstance(one, th.Tensor) and isinstance(two, th.Tensor):
-        return one.dtype == two.dtype and one.shape == two.shape and same(one.cpu().numpy(), two.cpu().numpy())
+        return (
+            one.dtype == two.dtype
+            and one.shape == two.shape
+            and same(one.cpu().numpy(), two.cpu().numpy())
+        )
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
         kind = one.dtype.kind
         return one.dtype == two.dtype and np.array_equal(one, two, equal_nan=kind in "fc")

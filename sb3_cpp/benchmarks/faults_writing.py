@@ -41,7 +41,12 @@ def _write_for_ever(folder: str, announced: Any, writing: Any) -> None:
     redirect_output(Path(folder))
     if store.newest(Path(folder)) is None:
         model = DeepCPP(
-            "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=10, seed=0, policy_kwargs={"net_arch": [16]}
+            "MlpPolicy",
+            "CartPole-v1",
+            buffer_size=500,
+            learning_starts=10,
+            seed=0,
+            policy_kwargs={"net_arch": [16]},
         )
     else:
         model = DeepCPP.resume(folder)
@@ -61,8 +66,13 @@ def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
     reasons: list[str] = []
     duration = 0.05
     while done < kills:
-        announced, writing = processes.Value("q", 0, lock=False), processes.Value("q", 0, lock=False)
-        process = processes.Process(daemon=True, target=_write_for_ever, args=(str(folder), announced, writing))
+        announced, writing = (
+            processes.Value("q", 0, lock=False),
+            processes.Value("q", 0, lock=False),
+        )
+        process = processes.Process(
+            daemon=True, target=_write_for_ever, args=(str(folder), announced, writing)
+        )
         process.start()
         _wait_for(process, announced, 0)  # its first checkpoint
         for _ in range(moments.randint(0, 2)):
@@ -88,11 +98,15 @@ def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
         except InvalidArgument as error:  # damaged, or none at all
             reasons.append(str(error))
         older += newest is None or int(newest.name) < announced.value
-    return WritingOutcome(done, unfinished, len(reasons), older, f" ({reasons[0]})" if reasons else "")
+    return WritingOutcome(
+        done, unfinished, len(reasons), older, f" ({reasons[0]})" if reasons else ""
+    )
 
 
 def _wait_for(process: Any, announced: Any, value: int) -> None:
     while announced.value == value:
         if not process.is_alive():
-            raise RuntimeError(f"the process that writes checkpoints ended by itself, see {OUTPUT} beside them")
+            raise RuntimeError(
+                f"the process that writes checkpoints ended by itself, see {OUTPUT} beside them"
+            )
         time.sleep(0.0005)

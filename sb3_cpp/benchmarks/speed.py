@@ -51,7 +51,9 @@ class SpeedSettings:
             for value in values:
                 check_choice(name, value, choices)
             if len(set(values)) < max(len(values), 1):
-                raise InvalidArgument(f"{name} must be different names, at least one, got {' '.join(values) or 'none'}")
+                raise InvalidArgument(
+                    f"{name} must be different names, at least one, got {' '.join(values) or 'none'}"
+                )
         check_whole_number("rounds", self.rounds, 1)
         check_seed("seed", self.seed)
         for name, low in (("steps", 40), ("threads", 1)):
@@ -61,7 +63,11 @@ class SpeedSettings:
     def task(self, name: str) -> Task:
         task = TASKS[name]
         changes: dict[str, Any] = {"env": self.atari_env} if task.is_atari else {}
-        changes |= {key: getattr(self, key) for key in ("steps", "threads") if getattr(self, key) is not None}
+        changes |= {
+            key: getattr(self, key)
+            for key in ("steps", "threads")
+            if getattr(self, key) is not None
+        }
         return replace(task, **changes)
 
 
@@ -95,13 +101,18 @@ def measure_task(task: Task, settings: SpeedSettings, progress: Progress) -> Tas
         parts = []
         for name, model in models.items():
             milliseconds = time_parts(model, max(task.steps // 4, 40))
-            parts += [{"task": task.name, "algo": name, "part": part, "ms": ms} for part, ms in milliseconds.items()]
+            parts += [
+                {"task": task.name, "algo": name, "part": part, "ms": ms}
+                for part, ms in milliseconds.items()
+            ]
             done()
         flops = {name: flops_per_step(model) for name, model in models.items()}
     for model in models.values():
         model.get_env().close()  # type: ignore[union-attr]
     rounds = round_table(task.name, timed)
-    return TaskResult(task, rounds, summary_table(rounds, flops, max(peaks), task.threads), pd.DataFrame(parts))
+    return TaskResult(
+        task, rounds, summary_table(rounds, flops, max(peaks), task.threads), pd.DataFrame(parts)
+    )
 
 
 def round_table(task: str, timed: Sequence[Round]) -> pd.DataFrame:
@@ -116,7 +127,9 @@ def round_table(task: str, timed: Sequence[Round]) -> pd.DataFrame:
     return table
 
 
-def summary_table(rounds: pd.DataFrame, flops: dict[str, float], peak: float, threads: int) -> pd.DataFrame:
+def summary_table(
+    rounds: pd.DataFrame, flops: dict[str, float], peak: float, threads: int
+) -> pd.DataFrame:
     """One row per algorithm: medians over rounds, and what they are of the machine's limit.
 
     :param flops: of one environment step, by algorithm
@@ -125,10 +138,24 @@ def summary_table(rounds: pd.DataFrame, flops: dict[str, float], peak: float, th
     rows = []
     for algo, group in rounds.groupby("algo", sort=False):
         speed, limit = statistics.median(group.steps_per_s), peak / flops[str(algo)]
-        row = {"task": group.task.iloc[0], "algo": algo, "threads": threads, "rounds": len(group), "steps_per_s": speed}
-        row |= {"ratio": group.ratio.median(), "ratio_min": group.ratio.min(), "ratio_max": group.ratio.max()}
+        row = {
+            "task": group.task.iloc[0],
+            "algo": algo,
+            "threads": threads,
+            "rounds": len(group),
+            "steps_per_s": speed,
+        }
+        row |= {
+            "ratio": group.ratio.median(),
+            "ratio_min": group.ratio.min(),
+            "ratio_max": group.ratio.max(),
+        }
         row |= {"cpu_ratio": group.cpu_ratio.median(), "mflop_per_step": flops[str(algo)] / 1e6}
-        row |= {"peak_gflops": peak / 1e9, "limit_steps_per_s": limit, "share_of_limit": speed / limit}
+        row |= {
+            "peak_gflops": peak / 1e9,
+            "limit_steps_per_s": limit,
+            "share_of_limit": speed / limit,
+        }
         rows.append({**row, "hours_5e6": LONG_RUN / speed / 3600})
     return pd.DataFrame(rows)
 
@@ -142,12 +169,16 @@ def run_speed(settings: SpeedSettings, out: str | Path, force: bool = False) -> 
     console, on = Console(), {**machine(), "load_at_start": load, "torch": str(th.__version__)}
     (folder / "machine.yml").write_text(yaml.safe_dump(on, sort_keys=False), encoding="utf-8")
     if load > 0.5:
-        console.print(f"[yellow]The machine is busy (load {load}): ratios of threads that wait mean little.[/]")
+        console.print(
+            f"[yellow]The machine is busy (load {load}): ratios of threads that wait mean little.[/]"
+        )
     with Progress(console=Console(stderr=True), transient=True) as progress:
         results = [measure_task(settings.task(name), settings, progress) for name in settings.tasks]
     memory = footprints(fill_all=settings.fill) if "atari" in settings.tasks else []
     for name in ("rounds", "summary", "parts"):
-        pd.concat([getattr(result, name) for result in results]).to_csv(folder / f"{name}.csv", index=False)
+        pd.concat([getattr(result, name) for result in results]).to_csv(
+            folder / f"{name}.csv", index=False
+        )
     if memory:
         pd.DataFrame(memory).to_csv(folder / "memory.csv", index=False)
     tables = [(result.rounds, result.summary, result.parts) for result in results]

@@ -41,14 +41,21 @@ def fill(buffer: ReplayBuffer, episode: int = EPISODE) -> None:
     """Add transitions of stacked random frames until the buffer is full; every episode starts with black frames."""
     pictures = np.random.default_rng(0).integers(1, 256, (257, 84, 84), dtype=np.uint8)
     obs = np.zeros((buffer.n_envs, 4, 84, 84), dtype=np.uint8)
-    action, reward = np.zeros((buffer.n_envs, 1), dtype=np.int64), np.zeros(buffer.n_envs, dtype=np.float32)
+    action, reward = (
+        np.zeros((buffer.n_envs, 1), dtype=np.int64),
+        np.zeros(buffer.n_envs, dtype=np.float32),
+    )
     infos: list[dict[str, object]] = [{} for _ in range(buffer.n_envs)]
     for step in range(buffer.buffer_size):
         if step % episode == 0:
             obs = np.zeros_like(obs)
             obs[:, -1] = pictures[step % len(pictures)]
         new = np.concatenate(
-            [obs[:, 1:], np.broadcast_to(pictures[(step + 1) % len(pictures)], (buffer.n_envs, 1, 84, 84))], 1
+            [
+                obs[:, 1:],
+                np.broadcast_to(pictures[(step + 1) % len(pictures)], (buffer.n_envs, 1, 84, 84)),
+            ],
+            1,
         )
         done = np.full(buffer.n_envs, step % episode == episode - 1)
         buffer.add(obs, new, action, reward, done, infos)
@@ -112,11 +119,15 @@ def footprints(size: int = 10_000, fill_all: bool = False) -> list[Footprint]:
     for kind in BUFFERS:
         buffer = make_filled(kind, size)
         computed = bytes_in_use(buffer) / size * FULL / 1e9
-        found.append(Footprint(kind, computed, None, sampling_ms(buffer), size, streaming_ms(buffer)))
+        found.append(
+            Footprint(kind, computed, None, sampling_ms(buffer), size, streaming_ms(buffer))
+        )
         del buffer
     if fill_all:
         command = [sys.executable, "-m", __spec__.name, "frames", str(FULL)]
-        full = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        full = json.loads(
+            subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        )
         found[-1] = found[-1]._replace(**full, sampled_from=FULL)
     return found
 
@@ -134,7 +145,10 @@ def _report(kind: str, size: int) -> None:
     before = _resident_gb()
     buffer = make_filled(kind, size)
     grown = _resident_gb() - before
-    json.dump({"measured_gb": grown, "sample_ms": sampling_ms(buffer), "stream_ms": streaming_ms(buffer)}, sys.stdout)
+    json.dump(
+        {"measured_gb": grown, "sample_ms": sampling_ms(buffer), "stream_ms": streaming_ms(buffer)},
+        sys.stdout,
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,17 @@ Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]  # rounds, summary, par
 
 _BLUE, _GREY = "#0072B2", "0.6"
 # Palette of Okabe and Ito, and three greys; hatches for the three greatest tell them apart without colour
-_PART_COLOURS = ("#009E73", "#56B4E9", "0.35", "#F0E442", "#E69F00", "#0072B2", "#D55E00", "#CC79A7", "0.8")
+_PART_COLOURS = (
+    "#009E73",
+    "#56B4E9",
+    "0.35",
+    "#F0E442",
+    "#E69F00",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "0.8",
+)
 _PART_HATCHES = ("", "", "", "", "//", "", "\\\\", "", "")
 
 
@@ -36,7 +46,9 @@ def print_report(console: Console, tables: Sequence[Tables], memory: Sequence[Fo
 
 def _speed_table(summary: pd.DataFrame) -> Table:
     task, peak = summary.task.iloc[0], summary.peak_gflops.iloc[0]
-    table = Table(title=f"{task}, threads {summary.threads.iloc[0]}, matrix product {peak:.0f} GFLOP/s")
+    table = Table(
+        title=f"{task}, threads {summary.threads.iloc[0]}, matrix product {peak:.0f} GFLOP/s"
+    )
     table.caption = "ratio: to SB3's DQN of the same round, median, above 1 is faster"
     for column in ("", "steps/s", "ratio", "CPU ratio", "MFLOP/step", "of limit", "h for 5e6"):
         table.add_column(column, justify="right" if column else "left", no_wrap=True)
@@ -81,20 +93,39 @@ def _parts_table(parts: pd.DataFrame) -> Table:
     for algo in algos:
         table.add_column(LABELS[algo], justify="right", no_wrap=True)
     for part in PARTS:
-        table.add_row(part, *[f"{wide.loc[algo, part] / wide.loc[algo].sum():.0%}" for algo in algos])
+        table.add_row(
+            part, *[f"{wide.loc[algo, part] / wide.loc[algo].sum():.0%}" for algo in algos]
+        )
     table.add_row("ms per step", *[f"{wide.loc[algo].sum():.3g}" for algo in algos])
     return table
 
 
 def _memory_table(memory: Sequence[Footprint]) -> Table:
-    table = Table(title=f"Replay buffer, 1,000,000 transitions of 4 x 84 x 84, episodes of {EPISODE} steps")
-    for column in ("buffer", "computed", "filled, resident", "sample(64), CPU", "one stream, CPU", "sampled from"):
+    table = Table(
+        title=f"Replay buffer, 1,000,000 transitions of 4 x 84 x 84, episodes of {EPISODE} steps"
+    )
+    for column in (
+        "buffer",
+        "computed",
+        "filled, resident",
+        "sample(64), CPU",
+        "one stream, CPU",
+        "sampled from",
+    ):
         table.add_column(column, justify="left" if column == "buffer" else "right")
     for row in memory:
         measured = "" if row.measured_gb is None else f"{row.measured_gb:.2f} GB"
         times = [f"{row.sample_ms:.3f} ms", f"{row.stream_ms:.3f} ms"]
-        table.add_row(row.buffer, f"{row.computed_gb:.2f} GB", measured, *times, f"{row.sampled_from:,} transitions")
-    table.caption = "one stream: copying the bytes of a sample in one piece, which is what the memory allows"
+        table.add_row(
+            row.buffer,
+            f"{row.computed_gb:.2f} GB",
+            measured,
+            *times,
+            f"{row.sampled_from:,} transitions",
+        )
+    table.caption = (
+        "one stream: copying the bytes of a sample in one piece, which is what the memory allows"
+    )
     return table
 
 
@@ -107,7 +138,14 @@ def save_picture(tables: Sequence[Tables], path: Path) -> Path:
         _plot_ratios(axes[0, column], rounds, summary)
         _plot_parts(axes[1, column], parts)
     handles, labels = axes[1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5 if len(tables) > 1 else 3, fontsize=8, frameon=False)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=5 if len(tables) > 1 else 3,
+        fontsize=8,
+        frameon=False,
+    )
     figure.savefig(path, dpi=150)
     return path
 
@@ -119,10 +157,17 @@ def _plot_ratios(ax: Axes, rounds: pd.DataFrame, summary: pd.DataFrame) -> None:
         spread = np.linspace(-0.2, 0.2, len(ratios)) if len(ratios) > 1 else np.zeros(1)
         if row["algo"] != SB3:
             ax.plot(i + spread, ratios, "o", color="black", markersize=3)
-        ax.annotate(f"{row['ratio']:.2f}", (i, 0.02), ha="center", va="bottom", fontsize=8, color="black")
+        ax.annotate(
+            f"{row['ratio']:.2f}", (i, 0.02), ha="center", va="bottom", fontsize=8, color="black"
+        )
     ax.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
     threads = summary.threads.iloc[0]
-    dress(ax, f"{summary.task.iloc[0]}, {threads} thread{'s' if threads > 1 else ''}", "", "speed, times SB3's DQN")
+    dress(
+        ax,
+        f"{summary.task.iloc[0]}, {threads} thread{'s' if threads > 1 else ''}",
+        "",
+        "speed, times SB3's DQN",
+    )
     _name_columns(ax, list(summary.algo))
 
 
@@ -133,7 +178,15 @@ def _plot_parts(ax: Axes, parts: pd.DataFrame) -> None:
     for part, colour, hatch in zip(PARTS, _PART_COLOURS, _PART_HATCHES):
         heights = wide.loc[algos, part].to_numpy()
         ax.bar(
-            range(len(algos)), heights, 0.7, bottom=bottom, color=colour, hatch=hatch, label=part, edgecolor="white", lw=0.3
+            range(len(algos)),
+            heights,
+            0.7,
+            bottom=bottom,
+            color=colour,
+            hatch=hatch,
+            label=part,
+            edgecolor="white",
+            lw=0.3,
         )
         bottom += heights
     dress(ax, "where a step's time goes", "", "ms per environment step")
@@ -141,5 +194,7 @@ def _plot_parts(ax: Axes, parts: pd.DataFrame) -> None:
 
 
 def _name_columns(ax: Axes, algos: Sequence[str]) -> None:
-    ax.set_xticks(range(len(algos)), [LABELS[algo] for algo in algos], fontsize=8, rotation=30, ha="right")
+    ax.set_xticks(
+        range(len(algos)), [LABELS[algo] for algo in algos], fontsize=8, rotation=30, ha="right"
+    )
     ax.grid(axis="x", visible=False)

@@ -62,7 +62,9 @@ class Task:
         """A model as its users have it; with ``same_env`` SB3's DQN gets our environment and buffer too."""
         ours = algo != SB3 or same_env
         venv = self._environment(ours, seed)
-        buffer: dict[str, Any] = {"replay_buffer_class": FrameReplayBuffer} if self.is_atari and ours else {}
+        buffer: dict[str, Any] = (
+            {"replay_buffer_class": FrameReplayBuffer} if self.is_atari and ours else {}
+        )
         return ALL[algo](
             self.policy,
             venv,
@@ -85,7 +87,9 @@ class Task:
     def check(self) -> None:
         """Refuse a game that nobody knows, or that would skip frames twice in SB3's environment."""
         if self.is_atari and importlib.util.find_spec("ale_py") is None:
-            raise InvalidArgument("the task atari needs a further package: pip install 'sb3_cpp[atari]'")
+            raise InvalidArgument(
+                "the task atari needs a further package: pip install 'sb3_cpp[atari]'"
+            )
         check_environment(self.env)
         if self.is_atari:
             from sb3_cpp.atari import check_frame_skip
@@ -102,7 +106,9 @@ class Task:
             return make_atari_vec_env(self.env, self.n_envs, seed)
         from stable_baselines3.common.env_util import make_atari_env
 
-        return VecFrameStack(make_atari_env(self.env, self.n_envs, seed, vec_env_cls=DummyVecEnv), n_stack=4)
+        return VecFrameStack(
+            make_atari_env(self.env, self.n_envs, seed, vec_env_cls=DummyVecEnv), n_stack=4
+        )
 
 
 TASKS = {

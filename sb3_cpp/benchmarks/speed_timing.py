@@ -42,7 +42,9 @@ def warm_up(model: DQN, gradient_steps: int) -> None:
     model.learn(model.learning_starts + 4 * gradient_steps)
 
 
-def time_rounds(models: Mapping[str, DQN], steps: int, rounds: int, done: Callable[[Round], None]) -> list[Round]:
+def time_rounds(
+    models: Mapping[str, DQN], steps: int, rounds: int, done: Callable[[Round], None]
+) -> list[Round]:
     """Each model learns on for ``steps`` steps in each round; who begins changes, so that a drift favours nobody."""
     results = []
     names = list(models)
@@ -118,8 +120,12 @@ def time_parts(model: DQN, steps: int) -> dict[str, float]:
             (nn.utils, "clip_grads_with_norm_", "optimiser"),
             (th.Tensor, "backward", "backward"),
         ):
-            stack.enter_context(patch.object(owner, method, watch.around(part, getattr(owner, method))))
-        for network in (module for module in model.policy.modules() if isinstance(module, QNetwork)):
+            stack.enter_context(
+                patch.object(owner, method, watch.around(part, getattr(owner, method)))
+            )
+        for network in (
+            module for module in model.policy.modules() if isinstance(module, QNetwork)
+        ):
             _watch_forward(watch, network, stack)
         before = model.num_timesteps
         watch.start("rest")

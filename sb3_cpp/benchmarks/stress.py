@@ -69,14 +69,18 @@ class StressEnv(gym.Env[np.ndarray, int]):
             self._seen[2] = np.nan
         return self._seen
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self._steps = 0
         return self._observe(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         good = action == (self._seen[0] > 0) % self.scenario.n_actions
-        reward = self.scenario.reward if good and self.np_random.random() < self.scenario.paid else 0.0
+        reward = (
+            self.scenario.reward if good and self.np_random.random() < self.scenario.paid else 0.0
+        )
         self._steps += 1
         return self._observe(), reward, self._steps == self.scenario.episode, False, {}
 
@@ -87,9 +91,17 @@ class _Watch(KVWriter):
     def __init__(self) -> None:
         self.broken: set[str] = set()
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        inner = {key: value for key, value in key_values.items() if not key.startswith("rollout/")}  # what the world paid
-        self.broken |= {key for key, value in inner.items() if isinstance(value, float) and not math.isfinite(value)}
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
+        inner = {
+            key: value for key, value in key_values.items() if not key.startswith("rollout/")
+        }  # what the world paid
+        self.broken |= {
+            key
+            for key, value in inner.items()
+            if isinstance(value, float) and not math.isfinite(value)
+        }
 
     def close(self) -> None:
         pass
@@ -128,7 +140,9 @@ def stress_one(scenario: str, algo: str, n_timesteps: int = 1000, seed: int = 0)
         model.logger.dump()
     except (NonFiniteLoss, InvalidArgument) as error:
         broken = _broken_weights(model)
-        return StressResult(scenario, algo, "silent NaN" if broken else "refused", ", ".join(broken) or str(error))
+        return StressResult(
+            scenario, algo, "silent NaN" if broken else "refused", ", ".join(broken) or str(error)
+        )
     except Exception as error:
         return StressResult(scenario, algo, "crashed", f"{type(error).__name__}: {error}")
     broken = [*sorted(watch.broken), *_broken_weights(model)]
@@ -140,7 +154,9 @@ def _broken_weights(model: RegularizedDQN | None) -> list[str]:
     return [name for name, value in state.items() if not value.isfinite().all()]
 
 
-def stress(scenarios: Sequence[str], algos: Sequence[str], n_timesteps: int, seed: int, out: str | None) -> int:
+def stress(
+    scenarios: Sequence[str], algos: Sequence[str], n_timesteps: int, seed: int, out: str | None
+) -> int:
     """Run the study and print its table; returns the exit code of the script."""
     check_number("-n", n_timesteps, 1)
     check_number("--seed", seed, 0)
@@ -153,14 +169,22 @@ def stress(scenarios: Sequence[str], algos: Sequence[str], n_timesteps: int, see
         raise InvalidArgument(f"--out must be a new file ending in .csv, got {out!r}")
     th.set_num_threads(1)
     chosen = list(algos or ALGORITHMS)
-    results = [stress_one(scenario, algo, n_timesteps, seed) for scenario in scenarios or SCENARIOS for algo in chosen]
+    results = [
+        stress_one(scenario, algo, n_timesteps, seed)
+        for scenario in scenarios or SCENARIOS
+        for algo in chosen
+    ]
     table = Table(title="Stress: what the algorithms do in unkind worlds")
     for column in ("world", *chosen):
         table.add_column(column)
     for scenario in dict.fromkeys(result.scenario for result in results):
-        table.add_row(scenario, *(result.outcome for result in results if result.scenario == scenario))
+        table.add_row(
+            scenario, *(result.outcome for result in results if result.scenario == scenario)
+        )
     Console().print(table)
-    for note in dict.fromkeys(f"{r.scenario}, {r.algo}, {r.outcome}: {r.note}" for r in results if r.note):
+    for note in dict.fromkeys(
+        f"{r.scenario}, {r.algo}, {r.outcome}: {r.note}" for r in results if r.note
+    ):
         print(note)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)

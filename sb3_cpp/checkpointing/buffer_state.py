@@ -19,7 +19,9 @@ class _Pickler(cloudpickle.Pickler):
 
     def __init__(self, file: io.BytesIO, buffer: ReplayBuffer) -> None:
         super().__init__(file)
-        self._names: dict[int, Any] = {id(array): ("array", name) for name, array in arrays_of(buffer).items()}
+        self._names: dict[int, Any] = {
+            id(array): ("array", name) for name, array in arrays_of(buffer).items()
+        }
         self._names[id(buffer)] = _ITSELF
 
     def persistent_id(self, value: Any) -> Any:
@@ -27,7 +29,9 @@ class _Pickler(cloudpickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, buffer: ReplayBuffer, arrays: dict[str, np.ndarray]) -> None:
+    def __init__(
+        self, file: io.BytesIO, buffer: ReplayBuffer, arrays: dict[str, np.ndarray]
+    ) -> None:
         super().__init__(file)
         self._buffer, self._arrays = buffer, arrays
 
@@ -38,7 +42,9 @@ class _Unpickler(pickle.Unpickler):
 def capture(buffer: ReplayBuffer) -> bytes:
     """Everything but the arrays (and but the environment that a hindsight buffer knows)."""
     file = io.BytesIO()
-    _Pickler(file, buffer).dump((type(buffer).__qualname__, {k: v for k, v in vars(buffer).items() if k != "env"}))
+    _Pickler(file, buffer).dump(
+        (type(buffer).__qualname__, {k: v for k, v in vars(buffer).items() if k != "env"})
+    )
     return file.getvalue()
 
 
@@ -46,5 +52,7 @@ def restore(buffer: ReplayBuffer, saved: bytes, arrays: dict[str, np.ndarray]) -
     """Put a saved state, whose arrays are read already, into a buffer of the same class."""
     name, state = _Unpickler(io.BytesIO(saved), buffer, arrays).load()
     if name != type(buffer).__qualname__:
-        raise InvalidArgument(f"replay_buffer_class must be {name}, got {type(buffer).__qualname__}")
+        raise InvalidArgument(
+            f"replay_buffer_class must be {name}, got {type(buffer).__qualname__}"
+        )
     vars(buffer).update({**state, "device": buffer.device})

@@ -52,7 +52,9 @@ class CheckpointCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         if self.model.num_timesteps == 0 and entries(self.store.folder):
-            raise InvalidArgument(f"path must not hold the checkpoints of another run, got {self.store.folder}")
+            raise InvalidArgument(
+                f"path must not hold the checkpoints of another run, got {self.store.folder}"
+            )
         go_on(self.model)
         folder, arrays = self.model.__dict__.pop(RESUMED, (None, {}))
         if folder == self.store.folder.resolve():
@@ -68,10 +70,16 @@ class CheckpointCallback(BaseCallback):
 
     def _next(self) -> int:
         """Multiples of ``save_freq``, so that a resumed run saves when it would have saved anyway."""
-        return (self.model.num_timesteps // self.save_freq + 1) * self.save_freq if self.save_freq else 0
+        return (
+            (self.model.num_timesteps // self.save_freq + 1) * self.save_freq
+            if self.save_freq
+            else 0
+        )
 
     def _on_rollout_start(self) -> None:
-        if self._generators is not None:  # exactly where they were saved: starting callbacks may have drawn from them
+        if (
+            self._generators is not None
+        ):  # exactly where they were saved: starting callbacks may have drawn from them
             random_state.restore(self._generators)
             self._generators = None
         stop = self.interruption.signal is not None
@@ -92,7 +100,10 @@ class CheckpointCallback(BaseCallback):
         if self._given is not None:
             raise TrainingInterrupted
         self.interruption.__exit__()
-        print(f"stopped and saved at step {self.model.num_timesteps:,}: {self.store.folder}", flush=True)
+        print(
+            f"stopped and saved at step {self.model.num_timesteps:,}: {self.store.folder}",
+            flush=True,
+        )
         if self.interruption.signal == signal.SIGTERM:
             raise SystemExit(self.interruption.exit_code)
         raise KeyboardInterrupt

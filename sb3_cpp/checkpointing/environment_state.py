@@ -59,11 +59,15 @@ def _names(parts: list[Any]) -> list[list[str]]:
 def _fit(saved: list[list[str]], here: list[list[str]]) -> bool:
     """Whether layer by layer one class is the other or derived from it: packages that replace a wrapper of gymnasium by
     their own (rl_zoo3 does so with TimeLimit) are imported here and not there."""
-    return len(saved) == len(here) and all(one[0] in two or two[0] in one for one, two in zip(saved, here))
+    return len(saved) == len(here) and all(
+        one[0] in two or two[0] in one for one, two in zip(saved, here)
+    )
 
 
 def _has_emulator(layer: Any) -> bool:
-    return hasattr(getattr(layer, _EMULATOR, None), "cloneSystemState") and isinstance(layer, gym.Env)
+    return hasattr(getattr(layer, _EMULATOR, None), "cloneSystemState") and isinstance(
+        layer, gym.Env
+    )
 
 
 class _Pickler(cloudpickle.Pickler):
@@ -90,10 +94,14 @@ def capture(env: VecEnv) -> bytes:
     """The state of an environment between two steps, or :class:`CannotBeSaved`."""
     parts = layers(env)
     if not isinstance(env.unwrapped, DummyVecEnv):
-        raise CannotBeSaved(f"{type(env.unwrapped).__name__} keeps its games outside of Python's reach")
+        raise CannotBeSaved(
+            f"{type(env.unwrapped).__name__} keeps its games outside of Python's reach"
+        )
     states = []
     for part in parts:
-        state = {key: value for key, value in vars(part).items() if not isinstance(value, ResultsWriter)}
+        state = {
+            key: value for key, value in vars(part).items() if not isinstance(value, ResultsWriter)
+        }
         state.pop("class_attributes", None)  # a VecEnvWrapper's list of what its class has
         if _has_emulator(part):
             state[_EMULATOR] = getattr(part, _EMULATOR).cloneSystemState()
@@ -113,10 +121,16 @@ def restore(env: VecEnv, saved: bytes) -> None:
     try:
         content = _Unpickler(io.BytesIO(saved), parts).load()
     except IndexError:
-        raise InvalidArgument("env must be built as in the run that was saved; it has fewer layers") from None
+        raise InvalidArgument(
+            "env must be built as in the run that was saved; it has fewer layers"
+        ) from None
     if not _fit(content["names"], _names(parts)):
-        saved_as, given = (" > ".join(names[0] for names in layer) for layer in (content["names"], _names(parts)))
-        raise InvalidArgument(f"env must be built as in the run that was saved, {saved_as}, got {given}")
+        saved_as, given = (
+            " > ".join(names[0] for names in layer) for layer in (content["names"], _names(parts))
+        )
+        raise InvalidArgument(
+            f"env must be built as in the run that was saved, {saved_as}, got {given}"
+        )
     for part, state in zip(parts, content["states"]):
         if _has_emulator(part):
             getattr(part, _EMULATOR).restoreSystemState(state.pop(_EMULATOR))

@@ -31,12 +31,19 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 former = signal.signal(number, self._note)
-                left = getattr(former, "__self__", None)  # by an earlier learn() that ended with an error
-                self._former[number] = left._former.get(number, former) if isinstance(left, Interruption) else former
+                left = getattr(
+                    former, "__self__", None
+                )  # by an earlier learn() that ended with an error
+                self._former[number] = (
+                    left._former.get(number, former) if isinstance(left, Interruption) else former
+                )
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None = None, error: BaseException | None = None, trace: TracebackType | None = None
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
     ) -> None:
         for number, handler in self._former.items():
             signal.signal(number, handler)

@@ -27,7 +27,9 @@ def read(entry: Path) -> dict[str, Any]:
         raise DamagedCheckpoint(f"{entry}: {NAME} has another checksum than when it was written")
     manifest = json.loads(line)
     if manifest["format"] != FORMAT:
-        raise DamagedCheckpoint(f"{entry}: format {manifest['format']}, this version reads {FORMAT}")
+        raise DamagedCheckpoint(
+            f"{entry}: format {manifest['format']}, this version reads {FORMAT}"
+        )
     return manifest
 
 

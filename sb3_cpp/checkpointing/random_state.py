@@ -9,12 +9,21 @@ import torch as th
 
 def capture() -> dict[str, Any]:
     cuda = th.cuda.get_rng_state_all() if th.cuda.is_available() else None
-    return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": th.get_rng_state(), "cuda": cuda}
+    return {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": th.get_rng_state(),
+        "cuda": cuda,
+    }
 
 
 def restore(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     th.set_rng_state(state["torch"])
-    if state["cuda"] is not None and th.cuda.is_available() and len(state["cuda"]) == th.cuda.device_count():
+    if (
+        state["cuda"] is not None
+        and th.cuda.is_available()
+        and len(state["cuda"]) == th.cuda.device_count()
+    ):
         th.cuda.set_rng_state_all(state["cuda"])

@@ -42,12 +42,18 @@ def resume(algorithm: type[Algorithm], path: str | Path, env: GymEnv | None = No
 def offer(entry: Path) -> str:
     """What to resume from instead of a damaged checkpoint."""
     other = previous_intact(entry)
-    return "; no earlier one is intact" if other is None else f"; the one before is intact: resume from {other}"
+    return (
+        "; no earlier one is intact"
+        if other is None
+        else f"; the one before is intact: resume from {other}"
+    )
 
 
 def previous_intact(entry: Path) -> Path | None:
     """The newest intact checkpoint before this one."""
-    for other in reversed([other for other in store.entries(entry.parent) if other.name < entry.name]):
+    for other in reversed(
+        [other for other in store.entries(entry.parent) if other.name < entry.name]
+    ):
         try:
             store.verify(other)
         except DamagedCheckpoint:
@@ -60,20 +66,30 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
     """The model of one checkpoint, every part of it checked before it is unpickled."""
     content = manifest.read(entry)
     if content["algorithm"] != algorithm.__name__:
-        raise InvalidArgument(f"{entry} is a checkpoint of {content['algorithm']}, not of {algorithm.__name__}")
-    parts = {name: read_checked(entry / name, *described) for name, described in content["files"].items()}
+        raise InvalidArgument(
+            f"{entry} is a checkpoint of {content['algorithm']}, not of {algorithm.__name__}"
+        )
+    parts = {
+        name: read_checked(entry / name, *described) for name, described in content["files"].items()
+    }
     state: dict[str, Any] = cloudpickle.loads(parts[store.STATE])
-    model = algorithm.load(io.BytesIO(parts[store.MODEL]), env=env if env is not None else _make_env(entry, state))
+    model = algorithm.load(
+        io.BytesIO(parts[store.MODEL]), env=env if env is not None else _make_env(entry, state)
+    )
     if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
         live = segments.arrays_of(model.replay_buffer)
         arrays: dict[str, np.ndarray] = {
-            name: segments.read_into(entry.parent, array, live.get(name)) for name, array in content["arrays"].items()
+            name: segments.read_into(entry.parent, array, live.get(name))
+            for name, array in content["arrays"].items()
         }
         buffer_state.restore(model.replay_buffer, state["buffer"], arrays)
         vars(model)[store.RESUMED] = (entry.parent.resolve(), content["arrays"])
     training_state.restore(model, state)
     if content["environment"] != SAVED:
-        print(f"not exact: the environment starts a new episode, because {content['environment']}", file=sys.stderr)
+        print(
+            f"not exact: the environment starts a new episode, because {content['environment']}",
+            file=sys.stderr,
+        )
     return model
 
 
@@ -81,4 +97,6 @@ def _make_env(entry: Path, state: dict[str, Any]) -> gym.Env[Any, Any]:
     try:
         return gym.make(state["spec"])
     except Exception as error:  # no specification, one of a package that is not imported, a wrapper that cannot be rebuilt
-        raise InvalidArgument(f"env must be given: that of {entry} cannot be made again ({error})") from None
+        raise InvalidArgument(
+            f"env must be given: that of {entry} cannot be made again ({error})"
+        ) from None

@@ -21,17 +21,36 @@ from sb3_cpp.quick_replay import QuickReplayBuffer
 BLOCK_BYTES = 2**20
 SMALL = 16 * 2**20  # bytes up to which a buffer is always written whole
 FOLDER = "segments"
-_RINGS = (ReplayBuffer, QuickReplayBuffer, NStepReplayBuffer, DictReplayBuffer, FrameReplayBuffer, NStepFrameReplayBuffer)
+_RINGS = (
+    ReplayBuffer,
+    QuickReplayBuffer,
+    NStepReplayBuffer,
+    DictReplayBuffer,
+    FrameReplayBuffer,
+    NStepFrameReplayBuffer,
+)
 
-Array = dict[str, Any]  # dtype, shape, rows (in use), block_rows, blocks: [segment, offset, bytes, checksum]
+Array = dict[
+    str, Any
+]  # dtype, shape, rows (in use), block_rows, blocks: [segment, offset, bytes, checksum]
 
 
 def arrays_of(buffer: ReplayBuffer) -> dict[str, np.ndarray]:
     """The arrays of a buffer by name; those of dictionaries as ``name/key``."""
     found: dict[str, np.ndarray] = {}
     for name, value in vars(buffer).items():
-        entries = {f"{name}/{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value}
-        found.update({key: entry for key, entry in entries.items() if isinstance(entry, np.ndarray) and entry.ndim > 0})
+        entries = (
+            {f"{name}/{key}": entry for key, entry in value.items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
+        found.update(
+            {
+                key: entry
+                for key, entry in entries.items()
+                if isinstance(entry, np.ndarray) and entry.ndim > 0
+            }
+        )
     return found
 
 
@@ -46,14 +65,22 @@ def rows_in_use(buffer: ReplayBuffer, name: str, array: np.ndarray) -> int:
         return buffer._n_used
     if buffer.full or not _is_ring(buffer, name, array):
         return len(array)
-    return min(buffer.pos + 1, len(array))  # with optimize_memory_usage the next observation lies one row further
+    return min(
+        buffer.pos + 1, len(array)
+    )  # with optimize_memory_usage the next observation lies one row further
 
 
-def _rows_of(buffer: ReplayBuffer, name: str, array: np.ndarray, rows: np.ndarray | None) -> np.ndarray | None:
+def _rows_of(
+    buffer: ReplayBuffer, name: str, array: np.ndarray, rows: np.ndarray | None
+) -> np.ndarray | None:
     """Rows of one array that changed with these transitions; None if that is not known."""
     if rows is None or _is_ring(buffer, name, array):
         return rows
-    return np.unique(buffer.places[rows]) if name == "frames" and isinstance(buffer, FrameReplayBuffer) else None
+    return (
+        np.unique(buffer.places[rows])
+        if name == "frames" and isinstance(buffer, FrameReplayBuffer)
+        else None
+    )
 
 
 class SegmentWriter:
@@ -99,7 +126,11 @@ class SegmentWriter:
             return None
         identity, position, then = self._ring
         added = steps - then
-        if identity != id(buffer) or added < 0 or (position + added) % buffer.buffer_size != buffer.pos:
+        if (
+            identity != id(buffer)
+            or added < 0
+            or (position + added) % buffer.buffer_size != buffer.pos
+        ):
             return None
         if added >= buffer.buffer_size:
             return None
@@ -108,11 +139,20 @@ class SegmentWriter:
 
     @staticmethod
     def _write_array(
-        file: Any, segment: str, array: np.ndarray, used: int, rows: np.ndarray | None, known: Array | None
+        file: Any,
+        segment: str,
+        array: np.ndarray,
+        used: int,
+        rows: np.ndarray | None,
+        known: Array | None,
     ) -> Array:
         row_bytes = max(array[:1].nbytes, 1)
         block_rows = max(BLOCK_BYTES // row_bytes, 1)
-        old = known["blocks"] if known and known["block_rows"] == block_rows and known["dtype"] == array.dtype.str else []
+        old = (
+            known["blocks"]
+            if known and known["block_rows"] == block_rows and known["dtype"] == array.dtype.str
+            else []
+        )
         dirty = None if rows is None else set((rows // block_rows).tolist())
         blocks = []
         for number, start in enumerate(range(0, used, block_rows)):
@@ -127,11 +167,21 @@ class SegmentWriter:
             else:
                 blocks.append([segment, file.tell(), block.nbytes, digest])
                 file.write(block.data)
-        return {"dtype": array.dtype.str, "shape": list(array.shape), "rows": used, "block_rows": block_rows, "blocks": blocks}
+        return {
+            "dtype": array.dtype.str,
+            "shape": list(array.shape),
+            "rows": used,
+            "block_rows": block_rows,
+            "blocks": blocks,
+        }
 
     def _wasteful(self, total: int) -> bool:
         """Whether most of what the segments hold is overwritten by now."""
-        held = sum(path.stat().st_size for path in self.folder.glob("*.bin")) if self.folder.is_dir() else 0
+        held = (
+            sum(path.stat().st_size for path in self.folder.glob("*.bin"))
+            if self.folder.is_dir()
+            else 0
+        )
         return held > 3 * total
 
 

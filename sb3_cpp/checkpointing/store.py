@@ -29,7 +29,11 @@ TRANSIENT = (training_state.PENDING, RESUMED)  # attributes that no saved model 
 
 def entries(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first."""
-    return sorted(path for path in folder.glob("[0-9]*") if path.name.isdigit() and (path / manifest.NAME).is_file())
+    return sorted(
+        path
+        for path in folder.glob("[0-9]*")
+        if path.name.isdigit() and (path / manifest.NAME).is_file()
+    )
 
 
 def newest(folder: Path) -> Path | None:
@@ -97,7 +101,11 @@ class CheckpointStore:
                 "arrays": arrays,
             }
             files[manifest.NAME] = manifest.dump(content)
-            self._write(part, files, [self.folder / segments.FOLDER / f"{serial}.bin"] if buffer is not None else [])
+            self._write(
+                part,
+                files,
+                [self.folder / segments.FOLDER / f"{serial}.bin"] if buffer is not None else [],
+            )
             os.replace(part, entry)
             sync_folder(self.folder)
         except BaseException:

@@ -34,7 +34,9 @@ def _of_learning(model: BaseAlgorithm) -> dict[str, Any]:
     names = ("name_to_value", "name_to_count", "name_to_excluded")
     return {
         "random": random_state.capture(),
-        "log": {name: dict(getattr(model._logger, name)) for name in names} if hasattr(model, "_logger") else {},
+        "log": {name: dict(getattr(model._logger, name)) for name in names}
+        if hasattr(model, "_logger")
+        else {},
         "elapsed": time.time_ns() - model.start_time,
         "first_timestep": model._num_timesteps_at_start,
     }
@@ -49,7 +51,9 @@ def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     else:  # another game than the first one of the run
         model.env.seed((model.seed or 0) + model.num_timesteps)
     model.action_space = state["action_space"]
-    vars(model)[PENDING] = {key: state[key] for key in ("random", "log", "elapsed", "first_timestep")}
+    vars(model)[PENDING] = {
+        key: state[key] for key in ("random", "log", "elapsed", "first_timestep")
+    }
 
 
 def waiting_generators(model: BaseAlgorithm) -> dict[str, Any] | None:

@@ -18,7 +18,10 @@ def save_weights(model: BaseAlgorithm, path: str | Path) -> None:
     """Write the networks of a model, without optimiser, hyperparameters or replay buffer."""
     path = Path(path)
     part = path.with_name(f"{path.name}.part")
-    weights = {name: value.detach().cpu().contiguous() for name, value in _networks(model).state_dict().items()}
+    weights = {
+        name: value.detach().cpu().contiguous()
+        for name, value in _networks(model).state_dict().items()
+    }
     try:
         th.save({"format": _FORMAT, "algorithm": type(model).__name__, "weights": weights}, part)
         os.replace(part, path)
@@ -31,23 +34,35 @@ def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
     try:
         content: Any = th.load(path, map_location=model.device, weights_only=True)
     except FileNotFoundError:
-        raise InvalidArgument(f"path must be a file of weights, got {str(path)!r}, which does not exist") from None
+        raise InvalidArgument(
+            f"path must be a file of weights, got {str(path)!r}, which does not exist"
+        ) from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError):
-        raise InvalidArgument(f"path must be a file of weights and nothing else, got {str(path)!r}") from None
+        raise InvalidArgument(
+            f"path must be a file of weights and nothing else, got {str(path)!r}"
+        ) from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise InvalidArgument(f"path must be a file that save_weights() wrote, got {str(path)!r}")
     if content["algorithm"] != type(model).__name__:
-        raise InvalidArgument(f"path must hold weights of {type(model).__name__}, got those of {content['algorithm']}")
+        raise InvalidArgument(
+            f"path must hold weights of {type(model).__name__}, got those of {content['algorithm']}"
+        )
     networks = _networks(model)
     expected, given = networks.state_dict(), content["weights"]
     for name in dict.fromkeys([*expected, *given]):
-        sizes = [tuple(weights[name].shape) if name in weights else None for weights in (expected, given)]
+        sizes = [
+            tuple(weights[name].shape) if name in weights else None for weights in (expected, given)
+        ]
         if sizes[0] != sizes[1]:
-            raise InvalidArgument(f"path must fit the model: {name} has size {sizes[0]} in the model, {sizes[1]} in the file")
+            raise InvalidArgument(
+                f"path must fit the model: {name} has size {sizes[0]} in the model, {sizes[1]} in the file"
+            )
     networks.load_state_dict(given)
 
 
 def _networks(model: BaseAlgorithm) -> nn.ModuleDict:
     """All networks of a model: those of its policy, and the average that it deploys."""
     average = getattr(model, "average_net", None)
-    return nn.ModuleDict({"policy": model.policy, **({} if average is None else {"average_net": average})})
+    return nn.ModuleDict(
+        {"policy": model.policy, **({} if average is None else {"average_net": average})}
+    )

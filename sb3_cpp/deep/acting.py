@@ -11,7 +11,12 @@ from torch import nn
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.policies import ActingCnnPolicy, ActingMlpPolicy, ActingMultiInputPolicy, ActingNetwork
+from sb3_cpp.deep.policies import (
+    ActingCnnPolicy,
+    ActingMlpPolicy,
+    ActingMultiInputPolicy,
+    ActingNetwork,
+)
 from sb3_cpp.regularization import log_boltzmann
 
 
@@ -54,7 +59,9 @@ class ActingDQN(RegularizedDQN):
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         pair = (self._acting_values(batch), batch.frozen(self.acting_net_target))
-        return log_boltzmann(pair[0], self.behaviour_temperature), log_boltzmann(pair[1], self.behaviour_temperature)
+        return log_boltzmann(pair[0], self.behaviour_temperature), log_boltzmann(
+            pair[1], self.behaviour_temperature
+        )
 
     def _joint_networks(self) -> list[nn.Module]:
         return [self.acting_net_target]

@@ -23,12 +23,21 @@ from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.deployed import DeployedDQN
-from sb3_cpp.deep.fast import Preprocessor, acts_plainly, has_modes, must_be_called, run_preprocessed, speed_up
+from sb3_cpp.deep.fast import (
+    Preprocessor,
+    acts_plainly,
+    has_modes,
+    must_be_called,
+    run_preprocessed,
+    speed_up,
+)
 from sb3_cpp.deep.quick_adam import CLEAR_EVERY, QuickAdam, clear_tiny_moments
 from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
 
-MEASURE_EVERY = 100  # updates at least between two measurements of health, which cost about one update each
+MEASURE_EVERY = (
+    100  # updates at least between two measurements of health, which cost about one update each
+)
 VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
 
@@ -61,12 +70,22 @@ class RegularizedDQN(DeployedDQN):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the full signature, DQN's arguments in DQN's order and then our own, to help() and to editors."""
         super().__init_subclass__(**kwargs)
-        inherited = [p for p in inspect.signature(DQN.__init__).parameters.values() if p.name != "self"]
+        inherited = [
+            p for p in inspect.signature(DQN.__init__).parameters.values() if p.name != "self"
+        ]
         own: dict[str, inspect.Parameter] = {}
         for base in reversed([base for base in cls.__mro__ if issubclass(base, RegularizedDQN)]):
             signature = inspect.signature(base.__init__)
-            own.update({n: p for n, p in signature.parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY})
-        setup = inherited.pop().replace(kind=inspect.Parameter.KEYWORD_ONLY)  # _init_setup_model stays last
+            own.update(
+                {
+                    n: p
+                    for n, p in signature.parameters.items()
+                    if p.kind is inspect.Parameter.KEYWORD_ONLY
+                }
+            )
+        setup = inherited.pop().replace(
+            kind=inspect.Parameter.KEYWORD_ONLY
+        )  # _init_setup_model stays last
         cls.__signature__ = inspect.Signature([*inherited, *own.values(), setup])  # type: ignore[attr-defined]
 
     def __init__(
@@ -87,13 +106,17 @@ class RegularizedDQN(DeployedDQN):
         self.bad_batch_path: Path | None = None  # where a batch with a non-finite loss is saved
         self._measure, self._measured = True, 0
         try:
-            super().__init__(policy, env, *dqn_args, behaviour=behaviour, averaging=averaging, **dqn_kwargs)
+            super().__init__(
+                policy, env, *dqn_args, behaviour=behaviour, averaging=averaging, **dqn_kwargs
+            )
         except InvalidArgument:
             raise
         except AssertionError as error:  # SB3's own checks, which say what is wrong
             action_space = getattr(self, "action_space", None)
             if action_space is not None and not isinstance(action_space, spaces.Discrete):
-                raise InvalidArgument(f"env must have a Discrete action space, got {action_space}") from None
+                raise InvalidArgument(
+                    f"env must have a Discrete action space, got {action_space}"
+                ) from None
             if not str(error):
                 raise
             raise InvalidArgument(str(error)) from error
@@ -122,7 +145,9 @@ class RegularizedDQN(DeployedDQN):
         self._acts_plainly = False
         if self.fast:
             speed_up(self.policy)
-            if all(Preprocessor.supports(network) for pair in self._network_pairs() for network in pair):
+            if all(
+                Preprocessor.supports(network) for pair in self._network_pairs() for network in pair
+            ):
                 self._preprocessor = Preprocessor(self.q_net)
                 own = type(self).predict is RegularizedDQN.predict and not self._has_modes
                 self._acts_plainly = own and acts_plainly(self.policy, self._acting_network())
@@ -169,7 +194,9 @@ class RegularizedDQN(DeployedDQN):
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Log-probabilities at s of the learning policy and of the previous one, for the health figures."""
-        return log_boltzmann(batch.q, self.behaviour_temperature), log_boltzmann(batch.target_q, self.behaviour_temperature)
+        return log_boltzmann(batch.q, self.behaviour_temperature), log_boltzmann(
+            batch.target_q, self.behaviour_temperature
+        )
 
     # --- the loop ---------------------------------------------------------------------------------------------------------
 
@@ -197,7 +224,10 @@ class RegularizedDQN(DeployedDQN):
             # Optimize the policy, each network's gradient clipped by itself
             optimizer.zero_grad()
             loss.backward()
-            norms = [nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None]) for ps in self._online_parameters]
+            norms = [
+                nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None])
+                for ps in self._online_parameters
+            ]
             values, lengths, finite = health.read(loss, losses, norms)
             if not finite:  # before the weights change
                 where = f"{type(self).__name__} at update {self._n_updates + step + 1}"
@@ -205,7 +235,9 @@ class RegularizedDQN(DeployedDQN):
             with th.no_grad():
                 self._update_statistics(batch)
             for parameters, norm, length in zip(self._online_parameters, norms, lengths):
-                if not length < 0.999 * self.max_grad_norm:  # else clipping is a pass over all gradients, times exactly 1
+                if (
+                    not length < 0.999 * self.max_grad_norm
+                ):  # else clipping is a pass over all gradients, times exactly 1
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
             optimizer.step()
             if self.fast and (self._n_updates + step + 1) % CLEAR_EVERY == 0:
@@ -234,10 +266,20 @@ class RegularizedDQN(DeployedDQN):
 
     def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
         networks = (self.q_net, self.q_net_target)
-        if self._preprocessor is None or must_be_called(*chain.from_iterable(self._network_pairs())):
+        if self._preprocessor is None or must_be_called(
+            *chain.from_iterable(self._network_pairs())
+        ):
             return Batch(samples, self.gamma, *networks, has_modes=self._has_modes)
         stacked = self._preprocessor(samples)
-        return Batch(samples, self.gamma, *networks, run_preprocessed, stacked, self._joint_networks(), self._has_modes)
+        return Batch(
+            samples,
+            self.gamma,
+            *networks,
+            run_preprocessed,
+            stacked,
+            self._joint_networks(),
+            self._has_modes,
+        )
 
     def _on_step(self) -> None:
         """
@@ -260,7 +302,11 @@ class RegularizedDQN(DeployedDQN):
     def _end_iteration(self) -> None:
         self.iteration += 1
         self._measure = self._n_updates - self._measured >= MEASURE_EVERY
-        self.iteration_record = {"K": self.iteration, "timesteps": self.num_timesteps, **self._on_iteration_end()}
+        self.iteration_record = {
+            "K": self.iteration,
+            "timesteps": self.num_timesteps,
+            **self._on_iteration_end(),
+        }
 
     def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
         return VALUE_LOSSES[self.loss](prediction, target)
@@ -274,7 +320,9 @@ class RegularizedDQN(DeployedDQN):
         for name, figure in figures.items():
             self.logger.record(f"health/{name}", figure)
         if len(losses) > 1:
-            parameters = [p for online in self._online_parameters for p in online if p.requires_grad]
+            parameters = [
+                p for online in self._online_parameters for p in online if p.requires_grad
+            ]
             for name, norm in health.gradient_norms(losses, parameters).items():
                 self.logger.record(f"train/{name}_grad_norm", norm)
 
@@ -292,7 +340,11 @@ class RegularizedDQN(DeployedDQN):
     ) -> tuple[np.ndarray, np.ndarray]:
         """As SB3's, with the same random numbers; the greedy actions come without the checks that ``predict`` makes each
         time because an observation may come from anywhere, which take longer than a small network does."""
-        plainly = self._acts_plainly and self.behaviour == "epsilon_greedy" and not must_be_called(self._acting_network())
+        plainly = (
+            self._acts_plainly
+            and self.behaviour == "epsilon_greedy"
+            and not must_be_called(self._acting_network())
+        )
         if not plainly or self.num_timesteps < learning_starts:
             return super()._sample_action(learning_starts, action_noise, n_envs)
         if np.random.rand() < self.exploration_rate:
@@ -301,6 +353,13 @@ class RegularizedDQN(DeployedDQN):
             assert self._preprocessor is not None
             assert isinstance(self._last_obs, np.ndarray)
             with th.no_grad():
-                observations = self._preprocessor.alone(th.as_tensor(self._last_obs, device=self.device))
-                actions = run_preprocessed(self._acting_network(), observations).argmax(dim=1).cpu().numpy()
+                observations = self._preprocessor.alone(
+                    th.as_tensor(self._last_obs, device=self.device)
+                )
+                actions = (
+                    run_preprocessed(self._acting_network(), observations)
+                    .argmax(dim=1)
+                    .cpu()
+                    .numpy()
+                )
         return actions, actions

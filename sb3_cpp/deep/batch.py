@@ -52,7 +52,12 @@ class Batch:
         if stacked is not None:
             self._observations, self._next_observations = stacked.chunk(2)
         self._online, self._target = online, target
-        self._forward, self._stacked, self._joint, self._has_modes = forward, stacked, joint, has_modes
+        self._forward, self._stacked, self._joint, self._has_modes = (
+            forward,
+            stacked,
+            joint,
+            has_modes,
+        )
         self._memory: dict[Any, th.Tensor] = {}
 
     @cached_property

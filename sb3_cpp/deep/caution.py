@@ -37,7 +37,9 @@ RULES: dict[str, Callable[[Estimate], float]] = {
 # The rules that measure the step itself: m_K is the mean of the advantages of the new policy over the old one, one per state,
 # and M_K not the largest of them but the largest of this, which C_K only bounds. Distances are ``sum_a |new - old|``.
 SCALES: dict[str | float, Callable[[th.Tensor, th.Tensor], th.Tensor]] = {
-    "measured": lambda advantages, distances: distances.max() * (advantages.max() - advantages.min()),
+    "measured": lambda advantages, distances: (
+        distances.max() * (advantages.max() - advantages.min())
+    ),
     "typical": lambda advantages, distances: distances.mean() * advantages.std(correction=0),
 }
 
@@ -52,24 +54,34 @@ class Caution:
     :param r_max: bound of the absolute reward
     """
 
-    def __init__(self, rule: str | float, allowed: Collection[str], rho1: float, rho2: float, r_max: float) -> None:
+    def __init__(
+        self, rule: str | float, allowed: Collection[str], rho1: float, rho2: float, r_max: float
+    ) -> None:
         if isinstance(rule, str):
             if rule not in allowed:
-                raise InvalidArgument(f"zeta must be a number in [0, 1] or one of {', '.join(allowed)}, got {rule!r}")
+                raise InvalidArgument(
+                    f"zeta must be a number in [0, 1] or one of {', '.join(allowed)}, got {rule!r}"
+                )
             self.rule: str | float = rule
             self.zeta = 1.0  # before the first target update the old policy is a random network: nothing to be cautious about
         else:
             self.rule = self.zeta = check_number("zeta", rule, 0.0, 1.0)
         self.r_max = check_number("r_max", r_max, 0.0, low_open=True)
         self.tracker = rules.AdvantageTracker(
-            check_number("rho1", rho1, 0.0, 1.0, high_open=True), check_number("rho2", rho2, 0.0, 1.0, high_open=True)
+            check_number("rho1", rho1, 0.0, 1.0, high_open=True),
+            check_number("rho2", rho2, 0.0, 1.0, high_open=True),
         )
 
     def changed(self, allowed: Collection[str], **settings: Any) -> "Caution":
         """The same with other settings (``zeta``, ``rho1``, ``rho2``, ``r_max``), and with the measurements so far, if fit."""
         if not settings:
             return self
-        old = {"zeta": self.rule, "rho1": self.tracker.rho1, "rho2": self.tracker.rho2, "r_max": self.r_max}
+        old = {
+            "zeta": self.rule,
+            "rho1": self.tracker.rho1,
+            "rho2": self.tracker.rho2,
+            "r_max": self.r_max,
+        }
         new = {**old, **settings}
         other = Caution(new["zeta"], allowed, new["rho1"], new["rho2"], new["r_max"])
         if SCALES.get(other.rule) is SCALES.get(self.rule):  # else they are of something else
@@ -85,7 +97,9 @@ class Caution:
 
     def observe(self, advantages: th.Tensor, distances: th.Tensor | None = None) -> None:
         """Take in the advantages of a batch, one per state, and, for a rule that measures the step, the distances."""
-        largest = advantages.max() if distances is None else SCALES[self.rule](advantages, distances)
+        largest = (
+            advantages.max() if distances is None else SCALES[self.rule](advantages, distances)
+        )
         self.tracker.update(advantages.mean(), largest)
 
     def refresh(self, gamma: float, log_c: float | None = None) -> dict[str, float]:

@@ -21,6 +21,10 @@ class CautiousDQN(RegularizedDQN):
 
     def _setup_model(self) -> None:
         # load(path, zeta=...) writes the argument beside the caution that was saved
-        given = {name: vars(self).pop(name) for name in ("zeta", "rho1", "rho2", "r_max") if name in vars(self)}
+        given = {
+            name: vars(self).pop(name)
+            for name in ("zeta", "rho1", "rho2", "r_max")
+            if name in vars(self)
+        }
         self.caution = self.caution.changed(self.rules, **given)
         super()._setup_model()

@@ -57,7 +57,9 @@ class DeepCPI(CautiousDQN, ActingDQN):
 
     def _log_previous(self, batch: Batch) -> th.Tensor:
         """The target policy pi- at s."""
-        return batch.once("log_previous", lambda: th.log_softmax(batch.frozen(self.acting_net_target), dim=1))
+        return batch.once(
+            "log_previous", lambda: th.log_softmax(batch.frozen(self.acting_net_target), dim=1)
+        )
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy = th.log_softmax(self._acting_values(batch), dim=1)

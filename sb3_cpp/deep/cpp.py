@@ -84,7 +84,11 @@ class DeepCPP(CautiousDQN):
         **kwargs: Any,
     ) -> None:
         self.alpha, self.temperature, self.error_bound = alpha, temperature, error_bound
-        self.projection_coef, self.form, self.munchausen_clip = projection_coef, form, munchausen_clip
+        self.projection_coef, self.form, self.munchausen_clip = (
+            projection_coef,
+            form,
+            munchausen_clip,
+        )
         self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
         super().__init__(policy, env, *dqn_args, loss=loss, averaging=averaging, **kwargs)
 
@@ -100,7 +104,9 @@ class DeepCPP(CautiousDQN):
     @property
     def behaviour_temperature(self) -> float:
         """Explicit form: at a fixed point ``log pi = Q/T + alpha log pi``, so pi = softmax(Q / ((1-alpha) T))."""
-        return (1.0 - self.alpha) * self.temperature if self.form == "explicit" else self.temperature
+        return (
+            (1.0 - self.alpha) * self.temperature if self.form == "explicit" else self.temperature
+        )
 
     def _log_previous(self, target_values: th.Tensor) -> th.Tensor:
         """The policy pi- of the target network.
@@ -125,14 +131,19 @@ class DeepCPP(CautiousDQN):
             return munchausen_target(batch, self.alpha, self.temperature, self.munchausen_clip)
         log_previous = self._log_previous(batch.next_target_q)
         log_policy = self._log_policy(batch.next_q, log_previous)
-        value = regularized_value(log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature)
+        value = regularized_value(
+            log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature
+        )
         return batch.bootstrap(value)
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy, log_previous = self._policies(batch)
         log_mix = log_mixture(log_policy.detach(), log_previous, self.zeta)
         weight = self.projection_coef * self.temperature**2
-        return {**super()._losses(batch, target), "projection": weight * projection_loss(log_policy, log_mix)}
+        return {
+            **super()._losses(batch, target),
+            "projection": weight * projection_loss(log_policy, log_mix),
+        }
 
     def _log_previous_now(self, batch: Batch) -> th.Tensor:
         """pi- at s, for the statistics and for the projection."""
@@ -141,7 +152,9 @@ class DeepCPP(CautiousDQN):
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         log_previous = self._log_previous_now(batch)
         with th.enable_grad():  # whoever asks first, the projection needs it
-            return batch.once("log_policy", lambda: self._log_policy(batch.q, log_previous)), log_previous
+            return batch.once(
+                "log_policy", lambda: self._log_policy(batch.q, log_previous)
+            ), log_previous
 
     def _update_statistics(self, batch: Batch) -> None:
         log_policy, log_previous = self._policies(batch)
@@ -156,5 +169,15 @@ class DeepCPP(CautiousDQN):
         self.caution.observe((change * q).sum(-1), change.abs().sum(-1))
 
     def _on_iteration_end(self) -> dict[str, float]:
-        bound = (self.iteration, self.alpha, self.gamma, self.temperature, self.caution.r_max, self.error_bound)
-        return {**self.caution.refresh(self.gamma, log_policy_change_bound(*bound)), "C_K": policy_change_bound(*bound)}
+        bound = (
+            self.iteration,
+            self.alpha,
+            self.gamma,
+            self.temperature,
+            self.caution.r_max,
+            self.error_bound,
+        )
+        return {
+            **self.caution.refresh(self.gamma, log_policy_change_bound(*bound)),
+            "C_K": policy_change_bound(*bound),
+        }

@@ -17,7 +17,10 @@ BACKUPS = {"mellowmax": mellow_value, "logsumexp": soft_value}
 
 
 def preference_target(
-    batch: Batch, alpha: float, temperature: float, value: Callable[[th.Tensor, float], th.Tensor] = mellow_value
+    batch: Batch,
+    alpha: float,
+    temperature: float,
+    value: Callable[[th.Tensor, float], th.Tensor] = mellow_value,
 ) -> th.Tensor:
     """Target of the preferences ``Psi = Q + sigma log pi-`` (Kozuno et al. 2019).
 

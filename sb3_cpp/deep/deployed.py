@@ -19,7 +19,9 @@ from sb3_cpp.regularization import log_boltzmann
 class DeployedDQN(Resumable):
     """DQN whose greedy actions may come from an average of its weights, and whose others may be sampled from its policy."""
 
-    def __init__(self, *args: Any, behaviour: str = "epsilon_greedy", averaging: int = 0, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, behaviour: str = "epsilon_greedy", averaging: int = 0, **kwargs: Any
+    ) -> None:
         self.behaviour, self.averaging = behaviour, averaging
         self._average: WeightAverage | None = None
         super().__init__(*args, **kwargs)
@@ -31,7 +33,9 @@ class DeployedDQN(Resumable):
 
     def _start_average(self) -> None:
         """Once the networks are made, and laid out in memory."""
-        self._average = WeightAverage(self._acting_network(), self.averaging) if self.averaging else None
+        self._average = (
+            WeightAverage(self._acting_network(), self.averaging) if self.averaging else None
+        )
 
     # --- the networks and their policy ------------------------------------------------------------------------------------
 
@@ -71,13 +75,19 @@ class DeployedDQN(Resumable):
         """As DQN's ``predict``; with ``averaging``, deterministic actions are those of the averaged network, and with
         ``behaviour="boltzmann"``, non-deterministic ones are sampled from the policy."""
         if deterministic and self._average is not None:
-            return self._answer(observation, lambda obs: self._deployed_network()(obs).argmax(dim=1)), state
+            return self._answer(
+                observation, lambda obs: self._deployed_network()(obs).argmax(dim=1)
+            ), state
         if deterministic or self.behaviour == "epsilon_greedy":
             return super().predict(observation, state, episode_start, deterministic)
-        return self._answer(observation, lambda obs: th.multinomial(self._log_behaviour(obs).exp(), 1).flatten()), state
+        return self._answer(
+            observation, lambda obs: th.multinomial(self._log_behaviour(obs).exp(), 1).flatten()
+        ), state
 
     def _answer(
-        self, observation: np.ndarray | dict[str, np.ndarray], choose: Callable[[PyTorchObs], th.Tensor]
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        choose: Callable[[PyTorchObs], th.Tensor],
     ) -> np.ndarray:
         """The actions that ``choose`` gives for a batch of observations, or for a single one."""
         self.policy.set_training_mode(False)
@@ -87,18 +97,28 @@ class DeployedDQN(Resumable):
         return actions if is_vectorized else actions.squeeze(axis=0)
 
     def set_parameters(
-        self, load_path_or_dict: str | TensorDict, exact_match: bool = True, device: th.device | str = "auto"
+        self,
+        load_path_or_dict: str | TensorDict,
+        exact_match: bool = True,
+        device: th.device | str = "auto",
     ) -> None:
         """As SB3's; what was saved with another setting of ``averaging`` or ``fast`` fits too."""
         parts: Any = load_path_or_dict
         if not isinstance(parts, dict):
             parts = load_from_zip_file(parts, device=device, load_data=False)[1]
         average = self.average_net
-        given = {name: part for name, part in parts.items() if name != "average_net" or average is not None}
+        given = {
+            name: part
+            for name, part in parts.items()
+            if name != "average_net" or average is not None
+        }
         starts_anew = average is not None and "average_net" not in given
         if average is not None and starts_anew:
             given["average_net"] = average.state_dict()
-        kernels = [{name: group[name] for name in ("fused",) if name in group} for group in self.policy.optimizer.param_groups]
+        kernels = [
+            {name: group[name] for name in ("fused",) if name in group}
+            for group in self.policy.optimizer.param_groups
+        ]
         super().set_parameters(given, exact_match, device)
         for group, kernel in zip(self.policy.optimizer.param_groups, kernels):
             group.update(kernel)

@@ -15,7 +15,10 @@ from sb3_cpp.deep.quick_forward import hooks_everywhere, is_known, is_special, r
 
 # Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
 MODELESS = (
-    *(f"torch.nn.modules.{kind}" for kind in ("linear", "conv", "activation", "container", "flatten")),
+    *(
+        f"torch.nn.modules.{kind}"
+        for kind in ("linear", "conv", "activation", "container", "flatten")
+    ),
     *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
     *("sb3_cpp.deep.policies", "sb3_cpp.training.minatar"),
 )
@@ -27,7 +30,10 @@ PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
 
 def has_modes(network: nn.Module) -> bool:
     """Whether the network may behave differently when it learns; every layer that is not known counts as such."""
-    return any(type(module).__module__ not in MODELESS or isinstance(module, WITH_MODES) for module in network.modules())
+    return any(
+        type(module).__module__ not in MODELESS or isinstance(module, WITH_MODES)
+        for module in network.modules()
+    )
 
 
 def keep_mode(mode: bool) -> None:
@@ -52,8 +58,15 @@ def must_be_called(*networks: nn.Module) -> bool:
 
 def acts_plainly(policy: BasePolicy, network: nn.Module) -> bool:
     """Whether the policy's actions are the largest values of the network and nobody has changed how they are asked for."""
-    own = type(policy).predict is BasePolicy.predict and type(policy).obs_to_tensor is BasePolicy.obs_to_tensor
-    return own and type(policy)._predict in PLAIN_ACTING and getattr(type(network), "_predict", None) is QNetwork._predict
+    own = (
+        type(policy).predict is BasePolicy.predict
+        and type(policy).obs_to_tensor is BasePolicy.obs_to_tensor
+    )
+    return (
+        own
+        and type(policy)._predict in PLAIN_ACTING
+        and getattr(type(network), "_predict", None) is QNetwork._predict
+    )
 
 
 class Preprocessor:
@@ -96,7 +109,9 @@ class Preprocessor:
         """Observations to act on, preprocessed."""
         if not self._images:
             return self._plainly(observations)
-        self._acting_buffer = self._kept(self._acting_buffer, observations.shape, observations.device)
+        self._acting_buffer = self._kept(
+            self._acting_buffer, observations.shape, observations.device
+        )
         return th.div(observations, 255.0, out=self._acting_buffer)
 
     def _plainly(self, observations: th.Tensor) -> th.Tensor:
@@ -124,7 +139,9 @@ def speed_up(policy: BasePolicy) -> None:
     A layer before a ReLU needs its input and its weights for its gradient, not its output, so overwriting that spares memory.
     Small boards that are not images (MinAtar) stay as they are: their convolutions are too small to repay the reordering.
     """
-    if is_image_space(policy.observation_space) and any(isinstance(module, nn.Conv2d) for module in policy.modules()):
+    if is_image_space(policy.observation_space) and any(
+        isinstance(module, nn.Conv2d) for module in policy.modules()
+    ):
         policy.to(memory_format=th.channels_last)  # type: ignore[call-overload]
     for sequence in policy.modules():
         if type(sequence) is nn.Sequential:
@@ -136,5 +153,10 @@ def speed_up(policy: BasePolicy) -> None:
         policy.set_training_mode = keep_mode  # type: ignore[method-assign]
     if type(policy.optimizer) is th.optim.Adam:
         for group in policy.optimizer.param_groups:
-            if group["fused"] is None and not group["foreach"] and not group["capturable"] and not group["differentiable"]:
+            if (
+                group["fused"] is None
+                and not group["foreach"]
+                and not group["capturable"]
+                and not group["differentiable"]
+            ):
                 group["fused"] = True

@@ -18,14 +18,20 @@ class NonFiniteLoss(ValueError):
     """A loss or gradient is NaN or infinite; the weights are those before it."""
 
 
-def read(loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]) -> tuple[dict[str, float], list[float], bool]:
+def read(
+    loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]
+) -> tuple[dict[str, float], list[float], bool]:
     """Losses and gradient norm by name, the norm of each network, read from the device at once; and whether all are finite."""
     parts = {"loss": loss}
     if len(losses) > 1:
         parts |= {f"{name}_loss": value for name, value in losses.items()}
     values = th.stack([tensor.detach() for tensor in (*parts.values(), *norms)]).tolist()
     lengths = values[len(parts) :]
-    return {**dict(zip(parts, values)), "grad_norm": math.hypot(*lengths)}, lengths, all(map(math.isfinite, values))
+    return (
+        {**dict(zip(parts, values)), "grad_norm": math.hypot(*lengths)},
+        lengths,
+        all(map(math.isfinite, values)),
+    )
 
 
 def refuse(
@@ -42,7 +48,11 @@ def refuse(
     """
     broken: list[str] = []
     for parts in (losses, {"sum": loss}, {"gradient norm": reduce(th.add, norms)}):
-        broken = broken or [f"{name} = {part.item()}" for name, part in parts.items() if not math.isfinite(part.item())]
+        broken = broken or [
+            f"{name} = {part.item()}"
+            for name, part in parts.items()
+            if not math.isfinite(part.item())
+        ]
     saved = ""
     if path is not None:
         save_batch(path, samples)
@@ -53,7 +63,10 @@ def refuse(
 
 
 def _advice(samples: ReplayBufferSamples) -> str:
-    observations = [*_tensors(samples.observations).values(), *_tensors(samples.next_observations).values()]
+    observations = [
+        *_tensors(samples.observations).values(),
+        *_tensors(samples.next_observations).values(),
+    ]
     if not samples.rewards.isfinite().all():
         return "The rewards hold NaN or infinity: repair the environment."
     if not all(value.isfinite().all() for value in observations if value.is_floating_point()):
@@ -65,7 +78,11 @@ def _advice(samples: ReplayBufferSamples) -> str:
 
 
 def _tensors(value: "th.Tensor | dict[str, th.Tensor]") -> dict[str, th.Tensor]:
-    return {"": value} if isinstance(value, th.Tensor) else {f".{key}": entry for key, entry in value.items()}
+    return (
+        {"": value}
+        if isinstance(value, th.Tensor)
+        else {f".{key}": entry for key, entry in value.items()}
+    )
 
 
 def save_batch(path: Path, samples: ReplayBufferSamples) -> None:
@@ -73,7 +90,9 @@ def save_batch(path: Path, samples: ReplayBufferSamples) -> None:
     arrays: dict[str, np.ndarray] = {}
     for name, value in samples._asdict().items():
         if value is not None:
-            arrays.update({f"{name}{key}": tensor.cpu().numpy() for key, tensor in _tensors(value).items()})
+            arrays.update(
+                {f"{name}{key}": tensor.cpu().numpy() for key, tensor in _tensors(value).items()}
+            )
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(path, **arrays)  # type: ignore[arg-type]
 
@@ -85,7 +104,9 @@ def figures(values: th.Tensor, log_policy: th.Tensor, log_previous: th.Tensor) -
     return dict(zip(("q_min", "q_max", "entropy", "kl_to_previous"), numbers))
 
 
-def gradient_norms(losses: dict[str, th.Tensor], parameters: Sequence[th.Tensor]) -> dict[str, float]:
+def gradient_norms(
+    losses: dict[str, th.Tensor], parameters: Sequence[th.Tensor]
+) -> dict[str, float]:
     """The norm of each loss's own gradient, to see which one leads."""
     norms = {}
     for name, value in losses.items():

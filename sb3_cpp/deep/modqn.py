@@ -42,7 +42,12 @@ class MoDQN(ActingDQN):
         loss: str = "mse",
         **kwargs: Any,
     ) -> None:
-        self.momentum, self.kappa, self.momentum_floor, self.temperature = momentum, kappa, momentum_floor, temperature
+        self.momentum, self.kappa, self.momentum_floor, self.temperature = (
+            momentum,
+            kappa,
+            momentum_floor,
+            temperature,
+        )
         super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
 
     def _check_arguments(self) -> None:

@@ -2,7 +2,13 @@
 
 import torch as th
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
-from stable_baselines3.dqn.policies import CnnPolicy, DQNPolicy, MlpPolicy, MultiInputPolicy, QNetwork
+from stable_baselines3.dqn.policies import (
+    CnnPolicy,
+    DQNPolicy,
+    MlpPolicy,
+    MultiInputPolicy,
+    QNetwork,
+)
 
 
 class ActingNetwork(DQNPolicy):

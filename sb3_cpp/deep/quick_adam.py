@@ -36,13 +36,20 @@ class QuickAdam:
                 parameter.grad = None
 
     def step(self) -> None:
-        gradients = [[parameter.grad for parameter in group["params"]] for group in self.optimizer.param_groups]
-        complete = self._is_plain() and not any(gradient is None for group in gradients for gradient in group)
+        gradients = [
+            [parameter.grad for parameter in group["params"]]
+            for group in self.optimizer.param_groups
+        ]
+        complete = self._is_plain() and not any(
+            gradient is None for group in gradients for gradient in group
+        )
         if not complete or not self._has_gathered():
             self.optimizer.step()
             return
         with th.no_grad():
-            for (settings, means, squares, steps, counter), given in zip(self._groups, gradients, strict=True):
+            for (settings, means, squares, steps, counter), given in zip(
+                self._groups, gradients, strict=True
+            ):
                 counter.add_(1)
                 th._fused_adam_(
                     settings["params"],
@@ -91,8 +98,12 @@ class QuickAdam:
         states = [state_of[parameter] for parameter in group["params"]]
         counter = th.stack([state["step"] for state in states])
         for state, step in zip(states, counter.unbind(), strict=True):
-            state["step"] = step  # a view: one addition then counts for all, here or in Adam's own step
-        means, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+            state["step"] = (
+                step  # a view: one addition then counts for all, here or in Adam's own step
+            )
+        means, squares, steps = (
+            [state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step")
+        )
         return _Group(group, means, squares, steps, counter)
 
 
@@ -103,7 +114,11 @@ def lay_out_like_parameters(optimizer: th.optim.Optimizer) -> None:
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if isinstance(value, th.Tensor) and value.shape == parameter.shape and value.stride() != parameter.stride():
+            if (
+                isinstance(value, th.Tensor)
+                and value.shape == parameter.shape
+                and value.stride() != parameter.stride()
+            ):
                 state[name] = th.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 

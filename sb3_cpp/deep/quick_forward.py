@@ -81,7 +81,12 @@ def is_known(module: nn.Module) -> bool:
 
 def is_special(module: nn.Module) -> bool:
     """Whether somebody has put something around this very module: a hook, a forward of its own, a compiled call."""
-    hooks = module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    hooks = (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
     return bool(hooks) or "forward" in module.__dict__ or module._compiled_call_impl is not None
 
 

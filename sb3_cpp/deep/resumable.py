@@ -18,7 +18,9 @@ class Resumable(DQN):
     """What exact resume needs of an algorithm; how checkpoints are made is the matter of ``sb3_cpp.checkpointing``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.callback_states: dict[str, Any] = {}  # what callbacks must find again in a run that goes on
+        self.callback_states: dict[
+            str, Any
+        ] = {}  # what callbacks must find again in a run that goes on
         self.goes_on = False  # whether the present learn() is the rest of one that was interrupted
         super().__init__(*args, **kwargs)
 
@@ -57,7 +59,9 @@ class Resumable(DQN):
         return [*super()._excluded_save_params(), "goes_on", *store.TRANSIENT]
 
     @classmethod
-    def resume(cls: type[SelfResumable], path: str | Path, env: GymEnv | None = None) -> SelfResumable:
+    def resume(
+        cls: type[SelfResumable], path: str | Path, env: GymEnv | None = None
+    ) -> SelfResumable:
         """The model of a checkpoint (see ``CheckpointCallback``): ``resume(path).learn()`` goes on as if nothing had happened.
 
         :param path: a folder of checkpoints (its newest is taken) or one checkpoint

@@ -76,7 +76,9 @@ class Update(NamedTuple):
 class LinearLearner:
     """The weights of all trials, and how one buffer changes them."""
 
-    def __init__(self, q: LinearQ, settings: Settings, n_trials: int, dtype: th.dtype = th.float32) -> None:
+    def __init__(
+        self, q: LinearQ, settings: Settings, n_trials: int, dtype: th.dtype = th.float32
+    ) -> None:
         self.q, self.settings = q, settings
         self.tracker = AdvantageTracker(settings.rho1, settings.rho2, settings.tracker_start)
         self.K = 0
@@ -89,10 +91,14 @@ class LinearLearner:
         s, q = self.settings, self.q
         log_baseline_next = self._log_policy(buffer.next_phi, self.preferences)
         preferences = self.next_preferences  # pi_K = G Q_{K-1}
-        theta = self._evaluate(buffer, self._log_policy(buffer.next_phi, preferences), log_baseline_next)
+        theta = self._evaluate(
+            buffer, self._log_policy(buffer.next_phi, preferences), log_baseline_next
+        )
         self.K, self.theta, self.preferences = self.K + 1, theta, preferences
 
-        old = self.deployed if s.scheme == "1b" else Mixture(q.per_action(preferences), s.temperature)
+        old = (
+            self.deployed if s.scheme == "1b" else Mixture(q.per_action(preferences), s.temperature)
+        )
         evidence = self._gather_evidence(buffer.phi, old)
         zeta = rules.RULES[s.rule](evidence, s, s.gamma)
         self.deployed = old.mixed_with(q.per_action(self.next_preferences), zeta)
@@ -106,7 +112,9 @@ class LinearLearner:
     def _log_policy(self, phi: th.Tensor, preferences: th.Tensor) -> th.Tensor:
         return log_boltzmann(self.q.values(phi, preferences), self.settings.temperature)
 
-    def _evaluate(self, buffer: Buffer, log_policy_next: th.Tensor, log_baseline_next: th.Tensor) -> th.Tensor:
+    def _evaluate(
+        self, buffer: Buffer, log_policy_next: th.Tensor, log_baseline_next: th.Tensor
+    ) -> th.Tensor:
         """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer (CPP Eq. normal_equations)."""
         s, q, theta = self.settings, self.q, self.theta
         centre = theta if s.ridge_centre == "previous" else None
@@ -114,10 +122,16 @@ class LinearLearner:
         for _ in range(s.backups or 1):
             q_next = q.values(buffer.next_phi, theta)
             value = regularized_value(
-                log_policy_next, q_next, log_baseline_next, s.alpha, s.temperature if s.regularized else 0.0
+                log_policy_next,
+                q_next,
+                log_baseline_next,
+                s.alpha,
+                s.temperature if s.regularized else 0.0,
             )
             targets = buffer.rewards + discount * value.squeeze(-1)
-            theta = solve_ridge(*q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre)
+            theta = solve_ridge(
+                *q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre
+            )
         return theta
 
     def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> rules.Evidence:
@@ -131,7 +145,9 @@ class LinearLearner:
         log_c = log_change_bound(self.K, s.gamma, s)
         evidence = gather_evidence(q, weights, log_new, log_old, self.tracker.ratio, log_c)
         if s.printed_delta:
-            evidence = evidence._replace(delta=(log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1))
+            evidence = evidence._replace(
+                delta=(log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1)
+            )
         return evidence
 
 
@@ -143,7 +159,9 @@ class Iteration(NamedTuple):
     update: Update
 
 
-def iterate(learner: LinearLearner, env: BatchEnv, iterations: int, steps: int, seed: int) -> Iterator[Iteration]:
+def iterate(
+    learner: LinearLearner, env: BatchEnv, iterations: int, steps: int, seed: int
+) -> Iterator[Iteration]:
     """Run Algorithm 1, one iteration per item, so that what was seen before an error is the caller's to keep.
 
     The same seed and number of trials give the same numbers on the same machine.
@@ -151,7 +169,9 @@ def iterate(learner: LinearLearner, env: BatchEnv, iterations: int, steps: int, 
     check_whole_number("iterations", iterations, 1)
     check_whole_number("steps", steps, 1)
     if learner.q.n_actions != env.n_actions:
-        raise InvalidArgument(f"features must be for the environment's {env.n_actions} actions, got {learner.q.n_actions}")
+        raise InvalidArgument(
+            f"features must be for the environment's {env.n_actions} actions, got {learner.q.n_actions}"
+        )
     generator = th.Generator().manual_seed(seed)
     for k in range(iterations):
         acted = learner.deployed

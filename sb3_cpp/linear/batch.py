@@ -41,7 +41,9 @@ class GymBatch:
     :param n_trials: number of copies
     """
 
-    def __init__(self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: DTypeLike = np.float32) -> None:
+    def __init__(
+        self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: DTypeLike = np.float32
+    ) -> None:
         self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), np.dtype(dtype)
         first = self._make(make)
         observations, actions = first.observation_space, first.action_space
@@ -74,7 +76,11 @@ class GymBatch:
             terminated.append(bool(end))
             truncated.append(bool(cut))
         return Transition(
-            self._array(states), self._array(rewards), self._array(arrived), np.array(terminated), np.array(truncated)
+            self._array(states),
+            self._array(rewards),
+            self._array(arrived),
+            np.array(terminated),
+            np.array(truncated),
         )
 
     def _array(self, rows: list[Any]) -> np.ndarray:

@@ -8,7 +8,13 @@ from PIL import Image, ImageDraw
 SIZE = 240  # pixels
 _OVERSAMPLING = 2  # drawn larger and scaled down, for smooth edges
 
-_PAPER, _GREY, _ROD, _BOB, _TORQUE = (255, 255, 255), (214, 219, 224), (58, 76, 99), (201, 84, 58), (226, 150, 40)
+_PAPER, _GREY, _ROD, _BOB, _TORQUE = (
+    (255, 255, 255),
+    (214, 219, 224),
+    (58, 76, 99),
+    (201, 84, 58),
+    (226, 150, 40),
+)
 
 
 def draw_pendulum(angle: float, push: float, size: int = SIZE) -> np.ndarray:
@@ -21,9 +27,17 @@ def draw_pendulum(angle: float, push: float, size: int = SIZE) -> np.ndarray:
     def disc(x: float, y: float, radius: float, colour: tuple[int, int, int]) -> None:
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=colour)
 
-    pen.ellipse((centre - rod, centre - rod, centre + rod, centre + rod), outline=_GREY, width=max(1, n // 180))
+    pen.ellipse(
+        (centre - rod, centre - rod, centre + rod, centre + rod),
+        outline=_GREY,
+        width=max(1, n // 180),
+    )
     goal = 0.062 * n
-    pen.ellipse((centre - goal, centre - rod - goal, centre + goal, centre - rod + goal), outline=_GREY, width=max(2, n // 90))
+    pen.ellipse(
+        (centre - goal, centre - rod - goal, centre + goal, centre - rod + goal),
+        outline=_GREY,
+        width=max(2, n // 90),
+    )
     x, y = centre + rod * math.sin(angle), centre - rod * math.cos(angle)
     pen.line((centre, centre, x, y), fill=_ROD, width=n // 36)
     disc(x, y, 0.05 * n, _BOB)
@@ -45,8 +59,14 @@ def _draw_push(pen: ImageDraw.ImageDraw, centre: float, radius: float, push: flo
     pen.polygon(
         [
             (centre + radius * math.cos(tip), centre + radius * math.sin(tip)),
-            (centre + (radius + spread) * math.cos(base), centre + (radius + spread) * math.sin(base)),
-            (centre + (radius - spread) * math.cos(base), centre + (radius - spread) * math.sin(base)),
+            (
+                centre + (radius + spread) * math.cos(base),
+                centre + (radius + spread) * math.sin(base),
+            ),
+            (
+                centre + (radius - spread) * math.cos(base),
+                centre + (radius - spread) * math.sin(base),
+            ),
         ],
         fill=_TORQUE,
     )

@@ -36,18 +36,32 @@ class RadialBasis:
     ) -> None:
         check_number("width", width, 0.0, low_open=True)
         if not len(low) == len(high) == len(bins) > 0:
-            raise InvalidArgument(f"low, high and bins must have one entry per dimension, got {low!r}, {high!r}, {bins!r}")
+            raise InvalidArgument(
+                f"low, high and bins must have one entry per dimension, got {low!r}, {high!r}, {bins!r}"
+            )
         if any(not 0 <= d < len(low) for d in periodic):
-            raise InvalidArgument(f"periodic must hold dimensions between 0 and {len(low) - 1}, got {periodic!r}")
+            raise InvalidArgument(
+                f"periodic must hold dimensions between 0 and {len(low) - 1}, got {periodic!r}"
+            )
         self.bins = [check_whole_number("bins", b, 2) for b in bins]
         self.size = math.prod(self.bins)
-        self.arguments = {"low": list(low), "high": list(high), "bins": self.bins, "width": width, "periodic": list(periodic)}
+        self.arguments = {
+            "low": list(low),
+            "high": list(high),
+            "bins": self.bins,
+            "width": width,
+            "periodic": list(periodic),
+        }
         if self.size > MAX_FEATURES:
-            raise InvalidArgument(f"bins must make at most {MAX_FEATURES} centres, got {self.bins!r} = {self.size}")
+            raise InvalidArgument(
+                f"bins must make at most {MAX_FEATURES} centres, got {self.bins!r} = {self.size}"
+            )
         dims, centres, scales, periods = [], [], [], []
         for d, (lo, hi, n) in enumerate(zip(low, high, self.bins)):
             if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
-                raise InvalidArgument(f"low and high must be finite with low < high, got {lo!r} and {hi!r} in dimension {d}")
+                raise InvalidArgument(
+                    f"low and high must be finite with low < high, got {lo!r} and {hi!r} in dimension {d}"
+                )
             spacing = (hi - lo) / (n if d in periodic else n - 1)
             dims += [d] * n
             scales += [1.0 / (width * spacing)] * n
@@ -59,7 +73,8 @@ class RadialBasis:
         self._axes = [slice(end - n, end) for n, end in zip(self.bins, ends)]
         self._tables = {
             np.dtype(dtype): tuple(
-                np.array(column, dtype=dtype) for column in (scales, centres, periods, turns, np.finfo(dtype).eps)
+                np.array(column, dtype=dtype)
+                for column in (scales, centres, periods, turns, np.finfo(dtype).eps)
             )
             for dtype in (np.float32, np.float64)
         }
@@ -72,7 +87,9 @@ class RadialBasis:
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise InvalidArgument(f"observation space must be a flat Box, got {space}")
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise InvalidArgument(f"observation space must have finite bounds (or give RadialBasis low and high), got {space}")
+            raise InvalidArgument(
+                f"observation space must have finite bounds (or give RadialBasis low and high), got {space}"
+            )
         return cls(space.low.tolist(), space.high.tolist(), bins, width, periodic)
 
     def __call__(self, states: np.ndarray) -> np.ndarray:

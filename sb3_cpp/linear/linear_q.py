@@ -35,7 +35,9 @@ class LinearQ:
         self.groups, self.size = n_actions, n_state_features
         if action_centres is not None:
             axis = RadialBasis([0.0], [max(n_actions - 1.0, 1.0)], [action_centres], width)
-            self.action_features = th.from_numpy(axis(np.arange(n_actions, dtype=np.float64)[:, np.newaxis]))
+            self.action_features = th.from_numpy(
+                axis(np.arange(n_actions, dtype=np.float64)[:, np.newaxis])
+            )
             self.groups, self.size = 1, n_state_features * action_centres
 
     def zeros(self, n_trials: int, dtype: th.dtype) -> th.Tensor:
@@ -54,7 +56,9 @@ class LinearQ:
         # the few actions as rows of the product: twice as fast as the few as its columns
         return (self.per_action(weights) @ phi.transpose(-1, -2)).transpose(-1, -2).contiguous()
 
-    def normal_equations(self, phi: th.Tensor, actions: th.Tensor, targets: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    def normal_equations(
+        self, phi: th.Tensor, actions: th.Tensor, targets: th.Tensor
+    ) -> tuple[th.Tensor, th.Tensor]:
         """``Phi' Phi`` (trials, groups, F, F) and ``Phi' y`` (trials, groups, F) of the rows phi(s_t, a_t).
 
         :param phi: state features, shape (trials, steps, M)
@@ -66,13 +70,19 @@ class LinearQ:
             rows, group = phi, trials * self.groups + actions
         else:
             g = self.action_features.to(phi)[actions]
-            rows, group = (phi.unsqueeze(-1) * g.unsqueeze(-2)).flatten(-2), trials.expand_as(actions)
+            rows, group = (
+                (phi.unsqueeze(-1) * g.unsqueeze(-2)).flatten(-2),
+                trials.expand_as(actions),
+            )
         # each group's rows are laid together, so that no product is spent on the zeros of a block matrix, and group by group,
         # so that they are still in the processor's cache when they are multiplied
         order = group.flatten().argsort()
         counts = th.bincount(group.flatten(), minlength=len(phi) * self.groups).tolist()
         rows, y = rows.flatten(0, 1), targets.flatten()
-        gram, right = rows.new_empty(len(counts), self.size, self.size), rows.new_empty(len(counts), self.size)
+        gram, right = (
+            rows.new_empty(len(counts), self.size, self.size),
+            rows.new_empty(len(counts), self.size),
+        )
         for i, members in enumerate(order.split(counts)):
             design = rows.index_select(0, members)
             th.mm(design.T, design, out=gram[i])

@@ -56,9 +56,16 @@ class Mixture:
         """Log-probabilities of every trial's mixture: features (trials, states, M) -> (trials, states, actions)."""
         weights = th.stack(self.members, dim=2).flatten(1, 2)
         parts = zip(phi.split(_CHUNK), weights.split(_CHUNK), self.weights.split(_CHUNK))
-        return th.cat([self._probabilities(*part) for part in parts]).transpose(-1, -2).log().contiguous()
+        return (
+            th.cat([self._probabilities(*part) for part in parts])
+            .transpose(-1, -2)
+            .log()
+            .contiguous()
+        )
 
-    def _probabilities(self, phi: th.Tensor, preferences: th.Tensor, weights: th.Tensor) -> th.Tensor:
+    def _probabilities(
+        self, phi: th.Tensor, preferences: th.Tensor, weights: th.Tensor
+    ) -> th.Tensor:
         """(trials, actions, states): states last, where they are many, because a softmax over 3 numbers at a time is slow."""
         values = (preferences @ phi.transpose(-1, -2)).unflatten(1, (-1, len(self.members)))
         policies = boltzmann(values, self.temperature, dim=1)  # (trials, actions, members, states)

@@ -39,7 +39,16 @@ class Physics:
         """What :func:`move` computes with, in the precision of the states."""
         pull, push = 1.5 * self.gravity / self.length, 3.0 / (self.mass * self.length**2)
         costs = self.angle_cost, self.velocity_cost, -self.normaliser
-        numbers = (pull, push, self.dt, -self.max_speed, self.max_speed, math.pi, 2.0 * math.pi, *costs)
+        numbers = (
+            pull,
+            push,
+            self.dt,
+            -self.max_speed,
+            self.max_speed,
+            math.pi,
+            2.0 * math.pi,
+            *costs,
+        )
         return Numbers(*(np.array(number, dtype=dtype) for number in numbers))
 
 
@@ -75,7 +84,11 @@ def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, n: Numbers
     acceleration = n.pull * np.sin(angle) + n.push * torque
     velocity = np.minimum(np.maximum(velocity + acceleration * n.dt, n.min_speed), n.max_speed)
     angle = (angle + velocity * n.dt + n.pi) % n.turn - n.pi  # to [-pi, pi)
-    return Motion(angle, velocity, (n.angle_cost * angle**2 + n.velocity_cost * velocity**2) / n.minus_normaliser)
+    return Motion(
+        angle,
+        velocity,
+        (n.angle_cost * angle**2 + n.velocity_cost * velocity**2) / n.minus_normaliser,
+    )
 
 
 class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
@@ -104,7 +117,9 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
     def _observation(self) -> np.ndarray:
         return np.concatenate((self._angle, self._velocity), dtype=np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         start = {"angle": -math.pi, "velocity": 0.0, **(options or {})}
         speed = self.physics.max_speed
@@ -116,22 +131,30 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if not self.action_space.contains(action):
-            raise InvalidArgument(f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}")  # type: ignore[attr-defined]
+            raise InvalidArgument(
+                f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}"
+            )  # type: ignore[attr-defined]
         self._torque = self.physics.torques[int(action)]
         torque = np.array([self._torque])
-        self._angle, self._velocity, reward = move(self._angle, self._velocity, torque, self._numbers)
+        self._angle, self._velocity, reward = move(
+            self._angle, self._velocity, torque, self._numbers
+        )
         return self._observation(), float(reward[0]), False, False, {}
 
     def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
-        return draw_pendulum(float(self._angle[0]), self._torque / max(map(abs, self.physics.torques)))
+        return draw_pendulum(
+            float(self._angle[0]), self._torque / max(map(abs, self.physics.torques))
+        )
 
 
 class PendulumBatch:
     """The same pendulum for many independent trials: the environment of the array program."""
 
-    def __init__(self, n_trials: int, dtype: DTypeLike = np.float32, physics: Physics | None = None) -> None:
+    def __init__(
+        self, n_trials: int, dtype: DTypeLike = np.float32, physics: Physics | None = None
+    ) -> None:
         self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), np.dtype(dtype)
         self.physics = physics or Physics()
         self._numbers = self.physics.numbers(dtype)
@@ -155,7 +178,9 @@ class PendulumBatch:
     def step(self, actions: np.ndarray) -> Transition:
         """Apply one action per trial; after 500 steps every trial is truncated and starts anew."""
         torque = self._torques.take(actions)
-        self._angle, self._velocity, reward = move(self._angle, self._velocity, torque, self._numbers)
+        self._angle, self._velocity, reward = move(
+            self._angle, self._velocity, torque, self._numbers
+        )
         self._steps += 1
         arrived = self._states()
         truncated = self._steps == EPISODE_STEPS
@@ -163,4 +188,6 @@ class PendulumBatch:
         return Transition(states, reward, arrived, self._no, self._yes if truncated else self._no)
 
 
-gym.register(ENV_ID, entry_point="sb3_cpp.linear.pendulum:PendulumSwingUp", max_episode_steps=EPISODE_STEPS)
+gym.register(
+    ENV_ID, entry_point="sb3_cpp.linear.pendulum:PendulumSwingUp", max_episode_steps=EPISODE_STEPS
+)

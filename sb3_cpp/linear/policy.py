@@ -22,12 +22,26 @@ class LinearPolicy:
     :param seed: of the sampled policy
     """
 
-    def __init__(self, state_features: StateFeatures, preferences: th.Tensor, temperature: float, seed: int = 0) -> None:
-        self.state_features, self.preferences, self.temperature = state_features, preferences, temperature
+    def __init__(
+        self,
+        state_features: StateFeatures,
+        preferences: th.Tensor,
+        temperature: float,
+        seed: int = 0,
+    ) -> None:
+        self.state_features, self.preferences, self.temperature = (
+            state_features,
+            preferences,
+            temperature,
+        )
         self.generator = th.Generator().manual_seed(seed)
 
     def predict(
-        self, observation: Any, state: Any = None, episode_start: Any = None, deterministic: bool = True
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = True,
     ) -> tuple[np.ndarray, Any]:
         """Actions for observations of shape (..., dims); ``state`` is handed back, there is no memory."""
         states = np.asarray(observation, dtype=self.preferences.numpy().dtype)
@@ -35,22 +49,33 @@ class LinearPolicy:
         if deterministic:
             return values.argmax(-1).numpy(), state
         probabilities = log_boltzmann(values, self.temperature).exp()
-        actions = th.multinomial(probabilities.reshape(-1, values.shape[-1]), 1, generator=self.generator)
+        actions = th.multinomial(
+            probabilities.reshape(-1, values.shape[-1]), 1, generator=self.generator
+        )
         return actions.reshape(values.shape[:-1]).numpy(), state
 
 
-def save_weights(path: str | Path, basis: RadialBasis, preferences: th.Tensor, temperature: float) -> None:
+def save_weights(
+    path: str | Path, basis: RadialBasis, preferences: th.Tensor, temperature: float
+) -> None:
     """Write the preferences of all trials, (trials, actions, M), and the grid they belong to, as a plain ``.npz``."""
     arrays = {name: np.asarray(value) for name, value in basis.arguments.items()}
-    np.savez(path, allow_pickle=False, preferences=preferences.numpy(), temperature=temperature, **arrays)
+    np.savez(
+        path, allow_pickle=False, preferences=preferences.numpy(), temperature=temperature, **arrays
+    )
 
 
 def load_policy(path: str | Path, trial: int = 0) -> LinearPolicy:
     """The policy of one trial from a file of :func:`save_weights`."""
     with np.load(path) as file:
         content = dict(file)
-    preferences, temperature = th.from_numpy(content.pop("preferences")), float(content.pop("temperature"))
+    preferences, temperature = (
+        th.from_numpy(content.pop("preferences")),
+        float(content.pop("temperature")),
+    )
     if not 0 <= trial < len(preferences):
-        raise InvalidArgument(f"trial must be a whole number in [0, {len(preferences) - 1}], got {trial!r}")
+        raise InvalidArgument(
+            f"trial must be a whole number in [0, {len(preferences) - 1}], got {trial!r}"
+        )
     basis = RadialBasis(**{name: value.tolist() for name, value in content.items()})
     return LinearPolicy(basis, preferences[trial], temperature)

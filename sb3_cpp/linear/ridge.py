@@ -9,7 +9,9 @@ class SingularEquations(ValueError):
     """The samples do not determine the weights, and there is no penalty to decide for them."""
 
 
-def solve_ridge(gram: th.Tensor, right: th.Tensor, penalty: float, centre: th.Tensor | None = None) -> th.Tensor:
+def solve_ridge(
+    gram: th.Tensor, right: th.Tensor, penalty: float, centre: th.Tensor | None = None
+) -> th.Tensor:
     """``theta = (Phi' Phi + penalty I)^-1 (Phi' y + penalty centre)``, the minimiser of
     ``||Phi theta - y||^2 + penalty ||theta - centre||^2``.
 
@@ -26,7 +28,11 @@ def solve_ridge(gram: th.Tensor, right: th.Tensor, penalty: float, centre: th.Te
     sides = (right if centre is None else right + penalty * centre).flatten(0, -2).numpy()
     # for many matrices of this size, LAPACK called one by one is more than twice as fast as torch's solvers for all of them
     (posv,) = get_lapack_funcs(("posv",), (matrices, sides))
-    solutions, pivots, failed = np.empty_like(sides), np.empty_like(sides), np.zeros(len(sides), dtype=bool)
+    solutions, pivots, failed = (
+        np.empty_like(sides),
+        np.empty_like(sides),
+        np.zeros(len(sides), dtype=bool),
+    )
     for i, (matrix, side) in enumerate(zip(matrices, sides)):
         factor, solutions[i], failed[i] = posv(matrix.T, side)
         pivots[i] = factor.diagonal()

@@ -34,7 +34,12 @@ class Rollout(NamedTuple):
 
 
 def collect(
-    env: BatchEnv, q: LinearQ, policy: Mixture, steps: int, generator: th.Generator, seed: int | None = None
+    env: BatchEnv,
+    q: LinearQ,
+    policy: Mixture,
+    steps: int,
+    generator: th.Generator,
+    seed: int | None = None,
 ) -> Rollout:
     """Start anew and take ``steps`` steps with the mixture.
 
@@ -44,7 +49,11 @@ def collect(
     n = env.n_trials
     members = th.cat(policy.members).numpy()  # (members * trials, actions, M)
     acting = (policy.draw_members(steps, generator) * n + th.arange(n)).numpy()
-    gumbel = -th.empty(steps, n, env.n_actions, dtype=policy.members[0].dtype).exponential_(generator=generator).log()
+    gumbel = (
+        -th.empty(steps, n, env.n_actions, dtype=policy.members[0].dtype)
+        .exponential_(generator=generator)
+        .log()
+    )
     noise = (policy.temperature * gumbel).numpy()
     states = env.reset(seed)
     phi = q.state_features(states)
@@ -84,8 +93,14 @@ def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
     """Mean return of the episodes that ended within the iteration; where none did, the return so far. (trials, steps) each."""
     so_far = rewards.double().cumsum(dim=-1)
     episodes = ended.sum(dim=-1)
-    last_end = (ended.cumsum(dim=-1) < episodes.unsqueeze(-1)).sum(dim=-1, keepdim=True).clamp(max=rewards.shape[-1] - 1)
-    return th.where(episodes > 0, so_far.gather(-1, last_end).squeeze(-1) / episodes.clamp(min=1), so_far[:, -1])
+    last_end = (
+        (ended.cumsum(dim=-1) < episodes.unsqueeze(-1))
+        .sum(dim=-1, keepdim=True)
+        .clamp(max=rewards.shape[-1] - 1)
+    )
+    return th.where(
+        episodes > 0, so_far.gather(-1, last_end).squeeze(-1) / episodes.clamp(min=1), so_far[:, -1]
+    )
 
 
 def _check_finite(name: str, values: th.Tensor, first_step: int) -> None:

@@ -12,7 +12,12 @@ from sb3_cpp.metrics.aggregates import (
 )
 from sb3_cpp.metrics.atari_scores import human_normalised_score
 from sb3_cpp.metrics.learning_speed import area_under_curve
-from sb3_cpp.metrics.policy_oscillation import Oscillation, normalised_oscillation, oscillation, oscillation_of_noise
+from sb3_cpp.metrics.policy_oscillation import (
+    Oscillation,
+    normalised_oscillation,
+    oscillation,
+    oscillation_of_noise,
+)
 from sb3_cpp.metrics.significance import (
     holm_correction,
     mann_whitney_p_value,

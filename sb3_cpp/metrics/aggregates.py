@@ -32,17 +32,23 @@ def iqm(scores: Scores) -> NDArray[np.float64]:
     return _iqm(_weights(strata))(np.concatenate(strata)[None])[0]
 
 
-def iqm_interval(scores: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0) -> Interval:
+def iqm_interval(
+    scores: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+) -> Interval:
     """IQM with its stratified bootstrap interval. Scores may have further dimensions (runs, …), for curves."""
     strata = _strata(scores)
     return bootstrap_interval(strata, _iqm(_weights(strata)), confidence, draws, seed)
 
 
-def iqm_difference(first: Scores, second: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0) -> Interval:
+def iqm_difference(
+    first: Scores, second: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+) -> Interval:
     """IQM of the first minus that of the second, both on the same tasks, with its interval."""
     a, b, count = _both(first, second)
     left, right = _iqm(_weights(a)), _iqm(_weights(b))
-    return bootstrap_interval([*a, *b], lambda v: left(v[:, :count]) - right(v[:, count:]), confidence, draws, seed)
+    return bootstrap_interval(
+        [*a, *b], lambda v: left(v[:, :count]) - right(v[:, count:]), confidence, draws, seed
+    )
 
 
 def probability_of_improvement(
@@ -56,7 +62,9 @@ def probability_of_improvement(
     """
     a, b, count = _both(first, second)
     sizes = [(len(x), len(y)) for x, y in zip(a, b)]
-    result = bootstrap_interval([*a, *b], _win_share(sizes, count), confidence, draws, seed).clip(0.0, 1.0)
+    result = bootstrap_interval([*a, *b], _win_share(sizes, count), confidence, draws, seed).clip(
+        0.0, 1.0
+    )
     if np.isnan(result.low):
         return result
     below, above = (result.estimate - result.low) ** 2, (result.high - result.estimate) ** 2
@@ -66,11 +74,17 @@ def probability_of_improvement(
             share = (1.0 + outcomes[0, 0]) / 2.0
             doubt = (1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / min(outcomes.shape))) / len(sizes)
             below, above = below + (share * doubt) ** 2, above + ((1.0 - share) * doubt) ** 2
-    return Interval(result.estimate, result.estimate - np.sqrt(below), result.estimate + np.sqrt(above)).clip(0.0, 1.0)
+    return Interval(
+        result.estimate, result.estimate - np.sqrt(below), result.estimate + np.sqrt(above)
+    ).clip(0.0, 1.0)
 
 
 def performance_profile(
-    scores: Scores, thresholds: ArrayLike, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+    scores: Scores,
+    thresholds: ArrayLike,
+    confidence: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> Profile:
     """Share of runs with a score above each threshold, tasks weighted equally, with a pointwise band.
 
@@ -79,14 +93,18 @@ def performance_profile(
     strata, levels = _strata(scores), np.asarray(thresholds, dtype=np.float64)
     weights = _weights(strata)
     above = [(stratum[:, None] > levels).astype(np.float64) for stratum in strata]
-    share = bootstrap_interval(above, lambda values: np.einsum("drt,r->dt", values, weights), confidence, draws, seed)
+    share = bootstrap_interval(
+        above, lambda values: np.einsum("drt,r->dt", values, weights), confidence, draws, seed
+    )
     return Profile(levels, share.clip(0.0, 1.0))
 
 
 def _strata(scores: Scores) -> list[Array]:
     strata = [np.asarray(values, dtype=np.float64) for values in scores.values()]
     if not strata or any(stratum.ndim == 0 or stratum.shape[0] == 0 for stratum in strata):
-        raise ValueError(f"scores must map every task to the scores of at least one run, got {dict(scores)!r}")
+        raise ValueError(
+            f"scores must map every task to the scores of at least one run, got {dict(scores)!r}"
+        )
     if not all(np.isfinite(stratum).all() for stratum in strata):
         raise ValueError("scores must be finite numbers")
     return strata
@@ -100,7 +118,9 @@ def _both(first: Scores, second: Scores) -> tuple[list[Array], list[Array], int]
 
 
 def _weights(strata: Sequence[Array]) -> Array:
-    return np.concatenate([np.full(len(stratum), 1.0 / (len(strata) * len(stratum))) for stratum in strata])
+    return np.concatenate(
+        [np.full(len(stratum), 1.0 / (len(strata) * len(stratum))) for stratum in strata]
+    )
 
 
 def _iqm(weights: Array) -> Statistic:

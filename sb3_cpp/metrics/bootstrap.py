@@ -37,7 +37,11 @@ class Interval(NamedTuple):
 
 
 def bootstrap_interval(
-    strata: Sequence[Array], statistic: Statistic, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+    strata: Sequence[Array],
+    statistic: Statistic,
+    confidence: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> Interval:
     """The statistic of the runs and its interval.
 
@@ -60,10 +64,14 @@ def bootstrap_interval(
     tail = (1.0 - confidence) / 2.0
     low, high = np.quantile(replicates, [tail, 1.0 - tail], axis=0)
     widening = _widening(values, sizes, statistic, tail, rng)
-    return Interval(estimate, estimate + widening * (low - estimate), estimate + widening * (high - estimate))
+    return Interval(
+        estimate, estimate + widening * (low - estimate), estimate + widening * (high - estimate)
+    )
 
 
-def _draw(sizes: NDArray[np.int64], draws: int, rng: np.random.Generator, which: Sequence[int]) -> NDArray[np.int64]:
+def _draw(
+    sizes: NDArray[np.int64], draws: int, rng: np.random.Generator, which: Sequence[int]
+) -> NDArray[np.int64]:
     """Indices (draws, runs): the strata in ``which`` drawn with replacement, the others as they are."""
     columns, first = [], 0
     for number, size in enumerate(sizes):
@@ -76,19 +84,28 @@ def _draw(sizes: NDArray[np.int64], draws: int, rng: np.random.Generator, which:
 
 
 def _widening(
-    values: Array, sizes: NDArray[np.int64], statistic: Statistic, tail: float, rng: np.random.Generator
+    values: Array,
+    sizes: NDArray[np.int64],
+    statistic: Statistic,
+    tail: float,
+    rng: np.random.Generator,
 ) -> Array | float:
     """By what the distance of the ends from the estimate grows; see the head of this file."""
     normal = -special.ndtri(tail)
     if len(sizes) == 1:
         n = int(sizes[0])
         return float(np.sqrt(n / (n - 1)) * -special.stdtrit(n - 1, tail) / normal)
-    alone = [statistic(values[_draw(sizes, _SHARE_DRAWS, rng, [i])]).var(axis=0) for i in range(len(sizes))]
+    alone = [
+        statistic(values[_draw(sizes, _SHARE_DRAWS, rng, [i])]).var(axis=0)
+        for i in range(len(sizes))
+    ]
     inflation = sizes / (sizes - 1)
     variances = np.stack([variance * factor for variance, factor in zip(alone, inflation)])
     total = variances.sum(axis=0)
     certain = total == 0.0  # nothing varies: the interval is the point
-    freedom = total**2 / np.where(certain, 1.0, sum(v**2 / (n - 1) for v, n in zip(variances, sizes)))
+    freedom = total**2 / np.where(
+        certain, 1.0, sum(v**2 / (n - 1) for v, n in zip(variances, sizes))
+    )
     scale = np.sqrt(total / np.where(certain, 1.0, sum(alone)))
     quantile = -special.stdtrit(np.where(certain, 1.0, np.maximum(freedom, 1.0)), tail)
     return np.where(certain, 1.0, scale * quantile / normal)

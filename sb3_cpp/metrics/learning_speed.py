@@ -11,7 +11,9 @@ def area_under_curve(steps: ArrayLike, returns: ArrayLike) -> float:
     """
     x, y = np.asarray(steps, dtype=np.float64), np.asarray(returns, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or x.size == 0:
-        raise ValueError(f"steps and returns must be two lists of equal length, got {x.shape} and {y.shape}")
+        raise ValueError(
+            f"steps and returns must be two lists of equal length, got {x.shape} and {y.shape}"
+        )
     if not (np.isfinite(x).all() and np.isfinite(y).all() and np.all(np.diff(x) > 0)):
         raise ValueError("steps must grow, and steps and returns must be finite numbers")
     if x.size == 1:

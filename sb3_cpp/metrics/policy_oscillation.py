@@ -39,7 +39,9 @@ def oscillation_of_noise(standard_errors: ArrayLike) -> float:
     """
     variances = np.asarray(standard_errors, dtype=np.float64) ** 2
     if variances.ndim != 1 or not np.all(np.isfinite(variances)):
-        raise ValueError(f"standard errors must be a list of finite numbers, got {standard_errors!r}")
+        raise ValueError(
+            f"standard errors must be a list of finite numbers, got {standard_errors!r}"
+        )
     return float(np.sqrt(np.sum(variances[:-1] + variances[1:]) / 2.0))
 
 
@@ -49,6 +51,8 @@ def normalised_oscillation(returns: ArrayLike, low: float, high: float) -> Oscil
     1 is a fall from the best return of the task to the worst, so tasks with different rewards can be averaged.
     """
     if not np.isfinite([low, high]).all() or not low < high:
-        raise ValueError(f"the range of returns must be two finite numbers, low < high, got {low!r} and {high!r}")
+        raise ValueError(
+            f"the range of returns must be two finite numbers, low < high, got {low!r} and {high!r}"
+        )
     norms = oscillation(returns)
     return Oscillation(norms.inf / (high - low), norms.l2 / (high - low))

@@ -45,7 +45,9 @@ def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
     return float(np.mean(distances >= distances[0] - 1e-9))  # the first split is the one observed
 
 
-def permutation_p_value(first: Scores, second: Scores, permutations: int = 9999, seed: int = 0) -> float:
+def permutation_p_value(
+    first: Scores, second: Scores, permutations: int = 9999, seed: int = 0
+) -> float:
     """Two-sided p-value that two algorithms differ on none of several tasks (permutation test, stratified by task).
 
     The statistic is the difference of the means, averaged over tasks; runs change sides within their task only. The scores of
@@ -81,11 +83,19 @@ def holm_correction(p_values: ArrayLike) -> NDArray[np.float64]:
 
 def significance_stars(p_value: float) -> str:
     """``*`` below 0.05 (the level of the paper), ``**`` below 0.01, ``***`` below 0.001, else ``n.s.``"""
-    return next((mark for level, mark in ((0.001, "***"), (0.01, "**"), (0.05, "*")) if p_value < level), "n.s.")
+    return next(
+        (mark for level, mark in ((0.001, "***"), (0.01, "**"), (0.05, "*")) if p_value < level),
+        "n.s.",
+    )
 
 
-def _samples(first: ArrayLike, second: ArrayLike, least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    a, b = np.ravel(np.asarray(first, dtype=np.float64)), np.ravel(np.asarray(second, dtype=np.float64))
+def _samples(
+    first: ArrayLike, second: ArrayLike, least: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    a, b = (
+        np.ravel(np.asarray(first, dtype=np.float64)),
+        np.ravel(np.asarray(second, dtype=np.float64)),
+    )
     if min(a.size, b.size) < least:
         raise ValueError(f"each sample needs at least {least} values, got {a.size} and {b.size}")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):

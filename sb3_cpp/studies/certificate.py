@@ -42,7 +42,13 @@ class CertificateSettings:
     seed: int = 0
     iterations: int = 50
     gammas: tuple[float, ...] = (0.5, 0.8, 0.9, 0.95, 0.99)
-    weights: tuple[tuple[float, float], ...] = ((0.0, 1.0), (0.0, 0.05), (0.01, 0.1), (0.05, 0.05), (0.3, 0.1))
+    weights: tuple[tuple[float, float], ...] = (
+        (0.0, 1.0),
+        (0.0, 0.05),
+        (0.01, 0.1),
+        (0.05, 0.05),
+        (0.3, 0.1),
+    )
     shapes: tuple[tuple[int, int, int], ...] = ((4, 2, 2), (8, 3, 3), (12, 4, 2))
 
     def __post_init__(self) -> None:
@@ -53,7 +59,9 @@ class CertificateSettings:
             check_number("gammas", gamma, 0.0, 1.0, low_open=True, high_open=True)
         for tau, sigma in self.weights:
             if min(tau, sigma) < 0.0 or tau + sigma <= 0.0:
-                raise InvalidArgument(f"weights must be pairs of numbers >= 0, not both 0, got {(tau, sigma)!r}")
+                raise InvalidArgument(
+                    f"weights must be pairs of numbers >= 0, not both 0, got {(tau, sigma)!r}"
+                )
 
     @property
     def mdps_per_group(self) -> int:
@@ -87,7 +95,9 @@ def _actual(update: Update, group: Group) -> th.Tensor:
 
 
 def _printed_actual(update: Update, group: Group) -> th.Tensor:
-    return _actual(update, group) / (1.0 - group.mdp.gamma)  # the printed bound has one power of 1-gamma more
+    return _actual(update, group) / (
+        1.0 - group.mdp.gamma
+    )  # the printed bound has one power of 1-gamma more
 
 
 def _theorem4(update: Update, group: Group) -> float:
@@ -97,14 +107,31 @@ def _theorem4(update: Update, group: Group) -> float:
 CASES = (
     Case("E-SPI, sharp", "always", {"rule": "espi"}, _actual),
     Case("E-SPI, printed", "always", {"rule": "espi", "exact_constants": False}, _printed_actual),
-    Case("A-SPI", "advantage", {"rule": "aspi"}, lambda u, g: bounds.approximate_spi_product(g.mdp.gamma)),
+    Case(
+        "A-SPI",
+        "advantage",
+        {"rule": "aspi"},
+        lambda u, g: bounds.approximate_spi_product(g.mdp.gamma),
+    ),
     Case("CPI", "advantage", {"rule": "cpi"}, lambda u, g: bounds.cpi_product(g.mdp.gamma)),
     Case("CPP, Theorem 4", "lemma 3", {"rule": "cpp"}, _theorem4),
-    Case("linear CPP, printed", "lemma 3", {"rule": "linear_cpp", "exact_constants": False}, _theorem4),
-    Case("Theorem 4, scheme 1", "always", {"rule": "cpp", "scheme": "1", "backups": 1, "regularized": True}, _theorem4),
+    Case(
+        "linear CPP, printed",
+        "lemma 3",
+        {"rule": "linear_cpp", "exact_constants": False},
+        _theorem4,
+    ),
+    Case(
+        "Theorem 4, scheme 1",
+        "always",
+        {"rule": "cpp", "scheme": "1", "backups": 1, "regularized": True},
+        _theorem4,
+    ),
     Case("CPP, adaptive", "never", {"rule": "adaptive_cpp"}),
     Case("CVI, zeta = 1", "never", {"rule": "cvi"}),
-    Case("greedy with noise 0.5", "never", {"rule": "cvi", "noise": 0.5}, hard=True, must_fall=True),
+    Case(
+        "greedy with noise 0.5", "never", {"rule": "cvi", "noise": 0.5}, hard=True, must_fall=True
+    ),
 )
 
 
@@ -173,10 +200,14 @@ def lemma3_broken(update: Update, group: Group) -> th.Tensor:
     """For each MDP, whether consecutive policies of the pure CVI chain are further apart than Lemma 3 allows."""
     allowed = bounds.lemma3(update.K, group.alpha, group.mdp.gamma, group.temperature)
     kl = kl_divergence(update.log_new, update.log_old).amax(-1)
-    return (kl > allowed.kl + TOLERANCE) | (l1_distance(update.log_new, update.log_old).amax(-1) > allowed.l1 + TOLERANCE)
+    return (kl > allowed.kl + TOLERANCE) | (
+        l1_distance(update.log_new, update.log_old).amax(-1) > allowed.l1 + TOLERANCE
+    )
 
 
-def certify(case: Case, group: Group, iterations: int, generator: th.Generator, tally: Tally) -> None:
+def certify(
+    case: Case, group: Group, iterations: int, generator: th.Generator, tally: Tally
+) -> None:
     """Run one case on one group of MDPs and add what happened to the tally."""
     temperature = 0.0 if case.hard else group.temperature
     settings = Settings(temperature=temperature, alpha=group.alpha, **case.settings)

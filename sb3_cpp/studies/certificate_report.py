@@ -15,7 +15,18 @@ from sb3_cpp.training.run_folder import open_run_folder
 from sb3_cpp.training.tables import print_table
 from sb3_cpp.training.threads import one_torch_thread
 
-_COLOURS = ("#000000", "#999999", "#009E73", "#CC79A7", "#0072B2", "#56B4E9", "#004C7A", "#E69F00", "#D55E00", "#8C510A")
+_COLOURS = (
+    "#000000",
+    "#999999",
+    "#009E73",
+    "#CC79A7",
+    "#0072B2",
+    "#56B4E9",
+    "#004C7A",
+    "#E69F00",
+    "#D55E00",
+    "#8C510A",
+)
 _DASHES = ("-", "--", ":", "-.", "-", "--", ":", "-", "--", ":")
 _POINTS = 1500
 """Points per rule in the picture; more only hide each other."""
@@ -45,11 +56,25 @@ def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
         x, y = np.maximum(zeta[shown], 1e-9), np.maximum(slack[shown], 1e-12)
         left.scatter(x, y, s=3, color=colour, alpha=0.35, linewidths=0, rasterized=True)
         curve = tally.progress_curve()
-        right.plot(np.arange(curve.size), curve, color=colour, linestyle=dashes, linewidth=1.5, label=tally.case.name)
+        right.plot(
+            np.arange(curve.size),
+            curve,
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.5,
+            label=tally.case.name,
+        )
     left.set_xscale("log")
     left.set_yscale("log")
-    dress(left, "Gain beyond the quadratic bound", r"$\zeta$ (at least $10^{-9}$)", r"slack (at least $10^{-12}$)")
-    dress(right, "Way to the optimum, mean over MDPs", "update K", "(J - first) / (optimum - first)")
+    dress(
+        left,
+        "Gain beyond the quadratic bound",
+        r"$\zeta$ (at least $10^{-9}$)",
+        r"slack (at least $10^{-12}$)",
+    )
+    dress(
+        right, "Way to the optimum, mean over MDPs", "update K", "(J - first) / (optimum - first)"
+    )
     save_figure(figure, path, legend_from=right, columns=3)
 
 
@@ -58,8 +83,27 @@ def print_tally(tallies: list[Tally]) -> None:
     for row in (tally.row() for tally in tallies):
         counts = [f"{row[name]:,}" for name in ("updates", "guaranteed", "falls", "violations")]
         slack, zeta = f"{row['tightest_slack']:.0e}", f"{row['mean_zeta']:.1e}"
-        rows.append([row["rule"], *counts, slack, zeta, f"{row['J_reached']:.3f}", f"{row['J_optimum']:.3f}"])
-    columns = ("rule", "updates", "guaranteed", "falls", "violations", "slack", "zeta", "J", "best J")
+        rows.append(
+            [
+                row["rule"],
+                *counts,
+                slack,
+                zeta,
+                f"{row['J_reached']:.3f}",
+                f"{row['J_optimum']:.3f}",
+            ]
+        )
+    columns = (
+        "rule",
+        "updates",
+        "guaranteed",
+        "falls",
+        "violations",
+        "slack",
+        "zeta",
+        "J",
+        "best J",
+    )
     print_table("Updates held against their guarantees (J normalised, exact values)", columns, rows)
 
 

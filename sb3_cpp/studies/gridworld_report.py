@@ -9,7 +9,14 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import track
 
-from sb3_cpp.analysis.didactic_plots import STYLES, new_figure, plot_bars, plot_zeta, save_comparison, save_figure
+from sb3_cpp.analysis.didactic_plots import (
+    STYLES,
+    new_figure,
+    plot_bars,
+    plot_zeta,
+    save_comparison,
+    save_figure,
+)
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.studies.gridworld_study import ALGORITHMS, SERIES, Curves, GridworldSettings, learn
 from sb3_cpp.training.run_folder import open_run_folder
@@ -37,7 +44,9 @@ def curve_table(results: Results) -> pd.DataFrame:
     for algo, curves in results.items():
         for series in SERIES:
             trials, iterations = curves.zeta.shape
-            index = pd.MultiIndex.from_product([range(trials), range(1, iterations + 1)], names=["trial", "K"])
+            index = pd.MultiIndex.from_product(
+                [range(trials), range(1, iterations + 1)], names=["trial", "K"]
+            )
             columns = {
                 "return": curves.returns[series].ravel(),
                 "danger_visits": curves.danger_visits[series].ravel(),
@@ -76,7 +85,9 @@ def summary_table(trials: pd.DataFrame) -> pd.DataFrame:
         for measure in measures:
             row |= {measure: group[measure].mean(), f"{measure}_sd": group[measure].std()}
         for norm in ("inf", "l2"):
-            row[f"p_{norm}"] = welch_p_value(group[f"oscillation_{norm}"], cvi[f"oscillation_{norm}"])
+            row[f"p_{norm}"] = welch_p_value(
+                group[f"oscillation_{norm}"], cvi[f"oscillation_{norm}"]
+            )
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -98,9 +109,21 @@ def check_claims(trials: pd.DataFrame) -> list[Claim]:
     claims = []
     for statement, first, second, measure in statements:
         for series in SERIES:
-            a, b = (trials[(trials.algo == algo) & (trials.series == series)][measure] for algo in (first, second))
+            a, b = (
+                trials[(trials.algo == algo) & (trials.series == series)][measure]
+                for algo in (first, second)
+            )
             p = welch_p_value(a, b)
-            claims.append(Claim(statement, series, a.mean(), b.mean(), p, _verdict(a.mean() - b.mean(), p, measure)))
+            claims.append(
+                Claim(
+                    statement,
+                    series,
+                    a.mean(),
+                    b.mean(),
+                    p,
+                    _verdict(a.mean() - b.mean(), p, measure),
+                )
+            )
     return claims
 
 
@@ -130,13 +153,35 @@ def save_figures(results: Results, folder: Path) -> None:
 def print_results(summary: pd.DataFrame, claims: list[Claim]) -> None:
     rows = []
     for row in summary.to_dict("records"):
-        norms = [f"{row[f'oscillation_{norm}']:.3f} ({_p(row[f'p_{norm}'])})" for norm in ("inf", "l2")]
-        final, danger = f"{row['final_return']:.2f} ± {row['final_return_sd']:.2f}", f"{row['danger_visits']:.1f}"
+        norms = [
+            f"{row[f'oscillation_{norm}']:.3f} ({_p(row[f'p_{norm}'])})" for norm in ("inf", "l2")
+        ]
+        final, danger = (
+            f"{row['final_return']:.2f} ± {row['final_return_sd']:.2f}",
+            f"{row['danger_visits']:.1f}",
+        )
         rows.append([STYLES[row["algo"]].label, row["series"], *norms, final, danger])
-    columns = ("algo", "series", "osc. inf (p)", "osc. l2 (p)", "final return ± sd", "danger visits")
-    print_table("Danger gridworld, means over trials (in brackets: p against CVI)", columns, rows, text=2)
-    rows = [[c.claim, c.series, c.verdict, f"{c.first:.3f} : {c.second:.3f}", _p(c.p_value)] for c in claims]
-    print_table("The paper's claims on these numbers", ("claim", "series", "verdict", "means", "p"), rows, text=3)
+    columns = (
+        "algo",
+        "series",
+        "osc. inf (p)",
+        "osc. l2 (p)",
+        "final return ± sd",
+        "danger visits",
+    )
+    print_table(
+        "Danger gridworld, means over trials (in brackets: p against CVI)", columns, rows, text=2
+    )
+    rows = [
+        [c.claim, c.series, c.verdict, f"{c.first:.3f} : {c.second:.3f}", _p(c.p_value)]
+        for c in claims
+    ]
+    print_table(
+        "The paper's claims on these numbers",
+        ("claim", "series", "verdict", "means", "p"),
+        rows,
+        text=3,
+    )
 
 
 def _p(value: float) -> str:

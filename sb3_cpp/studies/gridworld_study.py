@@ -42,9 +42,15 @@ class GridworldSettings(DangerGrid):
     rho2: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.danger, (list, tuple)) or not all(isinstance(cell, (list, tuple)) for cell in self.danger):
-            raise InvalidArgument(f"danger must be a list of cells [row, column], got {self.danger!r}")
-        object.__setattr__(self, "danger", tuple(tuple(cell) for cell in self.danger))  # YAML has lists
+        if not isinstance(self.danger, (list, tuple)) or not all(
+            isinstance(cell, (list, tuple)) for cell in self.danger
+        ):
+            raise InvalidArgument(
+                f"danger must be a list of cells [row, column], got {self.danger!r}"
+            )
+        object.__setattr__(
+            self, "danger", tuple(tuple(cell) for cell in self.danger)
+        )  # YAML has lists
         super().__post_init__()
         check_whole_number("trials", self.trials, 2)
         check_whole_number("seed", self.seed, 0)
@@ -91,7 +97,9 @@ class _Learner:
         shape = (settings.trials, settings.n_states, len(ACTIONS))
         self.uniform = th.full(shape, 1.0 / len(ACTIONS), dtype=th.float64).log()
         self.counts = th.zeros(*shape, settings.n_states, dtype=th.float64)
-        self.rows: dict[str, list[th.Tensor]] = {f"{series} {kind}": [] for series in SERIES for kind in ("return", "danger")}
+        self.rows: dict[str, list[th.Tensor]] = {
+            f"{series} {kind}": [] for series in SERIES for kind in ("return", "danger")
+        }
 
     def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
         """One iteration: R_K is the return of one rollout, or of all the rollouts there could be."""
@@ -110,7 +118,9 @@ class _Learner:
 def learn(settings: GridworldSettings, algo: str) -> Curves:
     """Run one algorithm for all trials; the result depends on the settings and the algorithm alone."""
     check_choice("algo", algo, ALGORITHMS)
-    entropy = np.random.SeedSequence([settings.seed, ALGORITHMS.index(algo)]).generate_state(1, np.uint64)[0]
+    entropy = np.random.SeedSequence([settings.seed, ALGORITHMS.index(algo)]).generate_state(
+        1, np.uint64
+    )[0]
     learner = _Learner(settings, th.Generator().manual_seed(int(entropy >> 1)))
     updates = iterate(settings.algorithm(algo), learner.uniform, learner, settings.iterations)
     zeta = _stack([update.zeta for update in updates])

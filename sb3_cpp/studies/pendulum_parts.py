@@ -43,8 +43,12 @@ _shared: Any = None
 def _enter_worker(reached: Any, stop: Any) -> None:
     global _shared
     _shared = reached, stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which stops everyone after their iteration
-    th.set_num_threads(1)  # with small tables, more of them only wait for each other (7 times longer if busy)
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the parent, which stops everyone after their iteration
+    th.set_num_threads(
+        1
+    )  # with small tables, more of them only wait for each other (7 times longer if busy)
 
 
 def _learn_part(settings: PendulumSettings, part: Part, place: int) -> Learned:
@@ -69,13 +73,21 @@ class Learners:
     """
 
     def __init__(self, settings: PendulumSettings, jobs: int | None = None) -> None:
-        self.parts = [Part(algo, number) for algo in settings.algos for number in range(len(settings.part_sizes))]
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")  # a fork starts at once
+        self.parts = [
+            Part(algo, number)
+            for algo in settings.algos
+            for number in range(len(settings.part_sizes))
+        ]
+        context = multiprocessing.get_context(
+            "fork" if sys.platform == "linux" else "spawn"
+        )  # a fork starts at once
         self.reached = context.Array("i", len(self.parts))
         self.stop = context.Event()
         workers = min(jobs or os.cpu_count() or 1, len(self.parts))
         self.pool = ProcessPoolExecutor(workers, context, _enter_worker, (self.reached, self.stop))
-        self.futures = [self.pool.submit(_learn_part, settings, part, i) for i, part in enumerate(self.parts)]
+        self.futures = [
+            self.pool.submit(_learn_part, settings, part, i) for i, part in enumerate(self.parts)
+        ]
 
     def progress(self, algo: str) -> int:
         """Iterations that an algorithm has finished, summed over its parts."""

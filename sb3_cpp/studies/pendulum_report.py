@@ -10,7 +10,13 @@ import pandas as pd
 from rich.console import Console
 from rich.progress import Progress
 
-from sb3_cpp.analysis.didactic_plots import STYLES, new_figure, plot_zeta, save_comparison, save_figure
+from sb3_cpp.analysis.didactic_plots import (
+    STYLES,
+    new_figure,
+    plot_zeta,
+    save_comparison,
+    save_figure,
+)
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.studies.pendulum_parts import STOPPED, Learned, Learners
@@ -36,7 +42,9 @@ def curve_table(record: Record, first_trial: int = 0) -> pd.DataFrame:
         [range(first_trial, first_trial + trials), range(1, iterations + 1)], names=["trial", "K"]
     )
     columns = {"return": record.curves("returns").ravel()}
-    columns |= {name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")}
+    columns |= {
+        name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")
+    }
     frame = pd.DataFrame(columns, index=index).reset_index()
     frame.insert(0, "algo", record.algo)
     return frame
@@ -70,8 +78,15 @@ def summary_table(trials: pd.DataFrame, records: Records) -> pd.DataFrame:
             row[f"{norm}_p"] = welch_p_value(group[norm], cvi) if len(cvi) else np.nan
         row |= {"last_return": group.last_return.mean(), "last_return_sd": group.last_return.std()}
         row |= {"solved": group.solved.mean(), "solved_greedy": group.solved_greedy.mean()}
-        row |= {"zeta_mean": zeta.mean(), "zeta_first": zeta[:, 0].mean(), "zeta_last": zeta[:, -1].mean()}
-        row |= {"improvement": record.guaranteed_improvement() if algo == "aspi" else np.nan, "seconds": record.seconds}
+        row |= {
+            "zeta_mean": zeta.mean(),
+            "zeta_first": zeta[:, 0].mean(),
+            "zeta_last": zeta[:, -1].mean(),
+        }
+        row |= {
+            "improvement": record.guaranteed_improvement() if algo == "aspi" else np.nan,
+            "seconds": record.seconds,
+        }
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -80,15 +95,31 @@ def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
     results, coefficients = [], []
     for row in summary.to_dict("records"):
         label = STYLES[row["algo"]].label
-        norms = [f"{row[f'oscillation_{n}']:.0f} ({row[f'oscillation_{n}_p']:.1g})" for n in ("inf", "l2")]
+        norms = [
+            f"{row[f'oscillation_{n}']:.0f} ({row[f'oscillation_{n}_p']:.1g})"
+            for n in ("inf", "l2")
+        ]
         shares = [f"{row[name]:.0%}" for name in ("solved", "solved_greedy")]
-        results.append([label, *norms, f"{row['last_return']:.1f} ± {row['last_return_sd']:.1f}", *shares])
+        results.append(
+            [label, *norms, f"{row['last_return']:.1f} ± {row['last_return_sd']:.1f}", *shares]
+        )
         zeta = [f"{row[name]:.2g}" for name in ("zeta_first", "zeta_mean", "zeta_last")]
         coefficients.append([label, *zeta, f"{row['seconds']:.1f}"])
     title = f"Pendulum swing-up, gamma {settings.gamma}, means over {settings.trials} trials"
-    columns = ("algo", "osc. inf (p)", "osc. l2 (p)", "last return ± sd", "solved", "solved greedily")
+    columns = (
+        "algo",
+        "osc. inf (p)",
+        "osc. l2 (p)",
+        "last return ± sd",
+        "solved",
+        "solved greedily",
+    )
     print_table(f"{title} (in brackets: p against CVI)", columns, results)
-    print_table("zeta and time", ("algo", "zeta, K=1", "zeta, mean", "zeta, last K", "seconds"), coefficients)
+    print_table(
+        "zeta and time",
+        ("algo", "zeta, K=1", "zeta, mean", "zeta, last K", "seconds"),
+        coefficients,
+    )
     aspi = summary[summary.algo == "aspi"]
     if len(aspi):
         print(
@@ -97,7 +128,9 @@ def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
         )
 
 
-def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path, pool: Executor) -> None:
+def save_figures(
+    settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path, pool: Executor
+) -> None:
     """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
     solved = trials[trials.solved_greedy]
     if len(solved):
@@ -115,7 +148,9 @@ def save_figures(settings: PendulumSettings, records: Records, trials: pd.DataFr
     figure, (ax,) = new_figure(columns=1, width=4.6)
     plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
     save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)
-    surfaces = {algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records}
+    surfaces = {
+        algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records
+    }
     if surfaces:
         save_surfaces(surfaces, folder / "probability_right.png")
     if len(solved):
@@ -127,7 +162,9 @@ def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> i
     records = _follow(settings, team, folder)
     if records is None:
         return 1
-    trials = pd.concat([trial_table(settings, record) for record in records.values()], ignore_index=True)
+    trials = pd.concat(
+        [trial_table(settings, record) for record in records.values()], ignore_index=True
+    )
     trials.to_csv(folder / "trials.csv", index=False)
     summary = summary_table(trials, records)
     summary.to_csv(folder / "summary.csv", index=False)
@@ -161,13 +198,20 @@ def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[st
             _save_unfinished(settings, team, learned, folder)
             raise
     _save_unfinished(settings, team, learned, folder)
-    failed = next(r for results in learned.values() for r in results if r.error not in ("", STOPPED))
+    failed = next(
+        r for results in learned.values() for r in results if r.error not in ("", STOPPED)
+    )
     iteration = len(failed.record.zeta) + 1
-    print(f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}", file=sys.stderr)
+    print(
+        f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}",
+        file=sys.stderr,
+    )
     return None
 
 
-def _save_unfinished(settings: PendulumSettings, team: Learners, learned: Mapping[str, list[Learned]], folder: Path) -> None:
+def _save_unfinished(
+    settings: PendulumSettings, team: Learners, learned: Mapping[str, list[Learned]], folder: Path
+) -> None:
     """Stop the processes and keep the curves of everything they saw."""
     known = {result.part for results in learned.values() for result in results}
     for result in team.finish_early():
@@ -178,7 +222,9 @@ def _save_unfinished(settings: PendulumSettings, team: Learners, learned: Mappin
 
 
 def joined(results: Sequence[Learned]) -> Record:
-    return Record.joined([result.record for result in sorted(results, key=lambda result: result.part.number)])
+    return Record.joined(
+        [result.record for result in sorted(results, key=lambda result: result.part.number)]
+    )
 
 
 def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
@@ -186,11 +232,15 @@ def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: P
     record = joined(results)
     save_curves(settings, results, folder / f"curves_{record.algo}.csv")
     temperature = settings.ent_coef + settings.kl_coef
-    save_weights(folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature)
+    save_weights(
+        folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature
+    )
 
 
 def save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
     seen = [result for result in results if result.record.zeta]
     if seen:
-        tables = [curve_table(result.record, settings.first_trial(result.part.number)) for result in seen]
+        tables = [
+            curve_table(result.record, settings.first_trial(result.part.number)) for result in seen
+        ]
         pd.concat(tables).sort_values(["trial", "K"]).to_csv(path, index=False)

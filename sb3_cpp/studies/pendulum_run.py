@@ -9,7 +9,9 @@ from sb3_cpp.studies.pendulum_study import PendulumSettings
 from sb3_cpp.training.run_folder import open_run_folder
 
 
-def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = False, jobs: int | None = None) -> int:
+def run_pendulum(
+    settings: PendulumSettings, out: str | Path, force: bool = False, jobs: int | None = None
+) -> int:
     """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk.
 
     :param jobs: processes at once, each with a part of the trials of an algorithm (default: one per processor); the numbers
@@ -19,6 +21,8 @@ def run_pendulum(settings: PendulumSettings, out: str | Path, force: bool = Fals
         check_whole_number("jobs", jobs, 1)
     folder = open_run_folder(out, asdict(settings), force)
     with learners(settings, jobs) as team:
-        from sb3_cpp.studies.pendulum_report import write_results  # loading it takes a second, while they learn
+        from sb3_cpp.studies.pendulum_report import (
+            write_results,
+        )  # loading it takes a second, while they learn
 
         return write_results(settings, team, folder)

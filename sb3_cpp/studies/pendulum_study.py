@@ -68,7 +68,9 @@ class PendulumSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.algos, (list, tuple)) or not self.algos:
-            raise InvalidArgument(f"algos must be a list of {', '.join(ALGORITHMS)}, got {self.algos!r}")
+            raise InvalidArgument(
+                f"algos must be a list of {', '.join(ALGORITHMS)}, got {self.algos!r}"
+            )
         for algo in self.algos:
             check_choice("algos", algo, ALGORITHMS)
         object.__setattr__(self, "algos", tuple(dict.fromkeys(self.algos)))
@@ -100,19 +102,35 @@ class PendulumSettings:
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in the coefficient, and CPP in the scheme."""
         temperature = self.ent_coef + self.kl_coef
-        shared = ("gamma", "ridge", "ridge_centre", "backups", "regularized", "rho1", "rho2", "tracker_start", "r_max")
+        shared = (
+            "gamma",
+            "ridge",
+            "ridge_centre",
+            "backups",
+            "regularized",
+            "rho1",
+            "rho2",
+            "tracker_start",
+            "r_max",
+        )
         values: dict[str, Any] = {name: getattr(self, name) for name in shared}
         values["scheme"] = self.cpp_scheme if algo == "cpp" else self.scheme
-        return Settings(temperature=temperature, alpha=self.kl_coef / temperature, **(values | ALGORITHMS[algo]))
+        return Settings(
+            temperature=temperature, alpha=self.kl_coef / temperature, **(values | ALGORITHMS[algo])
+        )
 
     def basis(self) -> RadialBasis:
         """A grid over angle (periodic) and velocity."""
         speed = Physics().max_speed
-        return RadialBasis([-math.pi, -speed], [math.pi, speed], [self.bins, self.bins], self.width, periodic=[0])
+        return RadialBasis(
+            [-math.pi, -speed], [math.pi, speed], [self.bins, self.bins], self.width, periodic=[0]
+        )
 
     def features(self) -> LinearQ:
         basis = self.basis()
-        return LinearQ(basis, basis.size, len(Physics().torques), self.action_centres or None, self.width)
+        return LinearQ(
+            basis, basis.size, len(Physics().torques), self.action_centres or None, self.width
+        )
 
 
 @dataclass
@@ -148,7 +166,14 @@ class Record:
         """The record of all trials from those of the parts, which learned side by side."""
         whole = cls(parts[0].algo, probability_right=parts[0].probability_right)
         for name in ("returns", "zeta", "advantage", "delta", "upright"):
-            setattr(whole, name, [np.concatenate(step) for step in zip(*(getattr(part, name) for part in parts), strict=True)])
+            setattr(
+                whole,
+                name,
+                [
+                    np.concatenate(step)
+                    for step in zip(*(getattr(part, name) for part in parts), strict=True)
+                ],
+            )
         whole.preferences = th.cat([part.preferences for part in parts])
         whole.solved_greedily = np.concatenate([part.solved_greedily for part in parts])
         whole.seconds = max(part.seconds for part in parts)
@@ -188,7 +213,11 @@ def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) 
 
 def drive(settings: PendulumSettings, preferences: th.Tensor) -> th.Tensor:
     """Angles (trials, steps) of the gymnasium environment, each trial driven by its most probable actions."""
-    env, features, weights = GymBatch(ENV_ID, len(preferences)), settings.basis(), preferences.numpy()
+    env, features, weights = (
+        GymBatch(ENV_ID, len(preferences)),
+        settings.basis(),
+        preferences.numpy(),
+    )
     states, angles = env.reset(), []
     for _ in range(settings.steps):
         transition = env.step(np.einsum("nam,nm->na", weights, features(states)).argmax(1))

@@ -20,7 +20,14 @@ from typing import NamedTuple
 import torch as th
 
 from sb3_cpp.coefficients import AdvantageTracker, log_policy_change_bound
-from sb3_cpp.regularization import greedy_advantage, l1_distance, log_greedy, log_mixture, log_one_hot, regularized_value
+from sb3_cpp.regularization import (
+    greedy_advantage,
+    l1_distance,
+    log_greedy,
+    log_mixture,
+    log_one_hot,
+    regularized_value,
+)
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
 from sb3_cpp.tabular.rules import RULES, Evidence, Settings
 
@@ -75,14 +82,20 @@ class ExactView:
         return View(self.mdp, evaluation.visitation, evaluation.q)
 
 
-def evaluate(model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Tensor:
+def evaluate(
+    model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, settings: Settings
+) -> th.Tensor:
     """Q of a policy: exactly, or by backups from the last Q (CPP Eq. policy_evaluation)."""
     temperature = settings.temperature if settings.regularized else 0.0
     if settings.backups is None:
-        return model.backup(model.regularized_v(log_policy, log_baseline, settings.alpha, temperature))
+        return model.backup(
+            model.regularized_v(log_policy, log_baseline, settings.alpha, temperature)
+        )
     v = regularized_value(log_policy, q, log_baseline, settings.alpha, temperature).squeeze(-1)
     return model.backup(
-        model.regularized_backups(v, log_policy, log_baseline, settings.alpha, temperature, settings.backups - 1)
+        model.regularized_backups(
+            v, log_policy, log_baseline, settings.alpha, temperature, settings.backups - 1
+        )
     )
 
 
@@ -94,7 +107,12 @@ def improve(q: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Ten
 
 
 def gather_evidence(
-    q: th.Tensor, weights: th.Tensor, log_new: th.Tensor, log_old: th.Tensor, ratio: th.Tensor, log_c: float
+    q: th.Tensor,
+    weights: th.Tensor,
+    log_new: th.Tensor,
+    log_old: th.Tensor,
+    ratio: th.Tensor,
+    log_c: float,
 ) -> Evidence:
     """Mean and range of the advantage and the distance of the policies, from Q of the old policy and weights over states."""
     advantage = policy_advantage(q, log_new, log_old)
@@ -108,7 +126,11 @@ def gather_evidence(
 
 
 def iterate(
-    settings: Settings, log_policy: th.Tensor, observe: Observe, iterations: int, generator: th.Generator | None = None
+    settings: Settings,
+    log_policy: th.Tensor,
+    observe: Observe,
+    iterations: int,
+    generator: th.Generator | None = None,
 ) -> Iterator[Update]:
     """The loop shared by every algorithm and scheme; yields one :class:`Update` for K = 1, 2, ...
 
@@ -128,13 +150,21 @@ def iterate(
             q = view.q
         else:
             q = evaluate(view.model, q, chain, previous, settings)
-        noise = settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator) if settings.noise else 0.0
+        noise = (
+            settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator)
+            if settings.noise
+            else 0.0
+        )
         new = improve(q + noise, chain, settings)
 
         q_old = q if view.q is None else view.q
         greedy = greedy_advantage(q_old, old)
-        tracker.update((view.weights * greedy).sum(-1), greedy.where(view.weights > 0.0, 0.0).amax(-1))
-        evidence = gather_evidence(q_old, view.weights, new, old, tracker.ratio, log_change_bound(K, gamma, settings))
+        tracker.update(
+            (view.weights * greedy).sum(-1), greedy.where(view.weights > 0.0, 0.0).amax(-1)
+        )
+        evidence = gather_evidence(
+            q_old, view.weights, new, old, tracker.ratio, log_change_bound(K, gamma, settings)
+        )
         zeta = RULES[settings.rule](evidence, settings, gamma)
         deployed = log_mixture(new, old, zeta[..., None, None])
         yield Update(K, old, new, deployed, evidence, zeta)

@@ -27,7 +27,11 @@ __all__ = [
 
 
 def quadratic_bound(
-    zeta: th.Tensor, advantage: th.Tensor, product: th.Tensor | float, gamma: float, exact: bool = True
+    zeta: th.Tensor,
+    advantage: th.Tensor,
+    product: th.Tensor | float,
+    gamma: float,
+    exact: bool = True,
 ) -> th.Tensor:
     """Lower bound on J(mixture) - J(old) for *any* zeta in [0, 1] (CPP Eq. SPI_quadratic).
 
@@ -35,7 +39,9 @@ def quadratic_bound(
     visitations that sum to 1, and moving a mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
     Printed: the same with ``(1-gamma)^2``, true but looser.
     """
-    return zeta * advantage - gamma * zeta**2 * product / (2.0 * (1.0 - gamma) ** (1 if exact else 2))
+    return zeta * advantage - gamma * zeta**2 * product / (
+        2.0 * (1.0 - gamma) ** (1 if exact else 2)
+    )
 
 
 def clipped_improvement(advantage: th.Tensor, zeta_star: th.Tensor) -> th.Tensor:
@@ -44,10 +50,14 @@ def clipped_improvement(advantage: th.Tensor, zeta_star: th.Tensor) -> th.Tensor
     ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)`` (corrected: with the step cut off
     at 1 the printed value is out of reach).
     """
-    return th.where(zeta_star <= 1.0, 0.5 * advantage * zeta_star, advantage - 0.5 * advantage / zeta_star)
+    return th.where(
+        zeta_star <= 1.0, 0.5 * advantage * zeta_star, advantage - 0.5 * advantage / zeta_star
+    )
 
 
-def lemma2(advantage: th.Tensor, product: th.Tensor | float, gamma: float, exact: bool = True) -> th.Tensor:
+def lemma2(
+    advantage: th.Tensor, product: th.Tensor | float, gamma: float, exact: bool = True
+) -> th.Tensor:
     """Improvement promised at the best zeta (CPP Lemma 2, Pirotta et al. 2013), for ``A >= 0``.
 
     Printed: ``((1-gamma) A)^2 / (2 gamma product)`` with ``zeta* = (1-gamma)^2 A / (gamma product)``.
@@ -65,7 +75,12 @@ class ChangeBound(NamedTuple):
 
 
 def lemma3(
-    K: int, alpha: float, gamma: float, temperature: float, r_max: float = 1.0, error_bound: float = 0.0
+    K: int,
+    alpha: float,
+    gamma: float,
+    temperature: float,
+    r_max: float = 1.0,
+    error_bound: float = 0.0,
 ) -> ChangeBound:
     """``KL(pi_K || pi_{K-1}) <= 4 B_K + 2 C_K`` and the L1 distance that follows (CPP Lemma 3, Kozuno et al. 2019).
 
@@ -74,11 +89,15 @@ def lemma3(
     ``L1 <= min( sqrt(2 KL), 2 sqrt(1 - exp(-KL)) )``; the paper takes its exponential form
     for an L1 distance too, which is half of one.
     """
-    kl = 4.0 * error_sum(K, gamma, temperature, error_bound) + 2.0 * policy_change_bound(K, alpha, gamma, temperature, r_max)
+    kl = 4.0 * error_sum(K, gamma, temperature, error_bound) + 2.0 * policy_change_bound(
+        K, alpha, gamma, temperature, r_max
+    )
     return ChangeBound(kl, min(math.sqrt(2.0 * kl), 2.0 * math.sqrt(-math.expm1(-kl))))
 
 
-def theorem4_product(K: int, alpha: float, gamma: float, temperature: float, error_bound: float = 0.0) -> float:
+def theorem4_product(
+    K: int, alpha: float, gamma: float, temperature: float, error_bound: float = 0.0
+) -> float:
     """Theorem 4's bound on ``delta DeltaA`` where Lemma 3 holds: ``8 min(C, 1 - exp(-2C)) / (1-gamma)``, ``C = C_K + 2 B_K``.
 
     From ``DeltaA <= 2 delta / (1-gamma)`` and ``delta^2 <= 4 min(C, 1 - exp(-2C))``. Corrected: the paper takes the second
@@ -92,7 +111,13 @@ def theorem4_product(K: int, alpha: float, gamma: float, temperature: float, err
 
 
 def theorem4(
-    advantage: th.Tensor, K: int, alpha: float, gamma: float, temperature: float, error_bound: float = 0.0, exact: bool = True
+    advantage: th.Tensor,
+    K: int,
+    alpha: float,
+    gamma: float,
+    temperature: float,
+    error_bound: float = 0.0,
+    exact: bool = True,
 ) -> th.Tensor:
     """Improvement promised by Theorem 4 at its own zeta, for ``A >= 0``.
 
@@ -100,7 +125,9 @@ def theorem4(
     ``1/(4 (1 - exp(-2C)))``, so ``(1-gamma)^3 A^2 / (16 gamma min(C, 1 - exp(-2C)))``, and ``A - A/(2 zeta*)`` where
     ``zeta* > 1``. Exact: ``(1-gamma)^2`` instead of the cube.
     """
-    return lemma2(advantage, theorem4_product(K, alpha, gamma, temperature, error_bound), gamma, exact)
+    return lemma2(
+        advantage, theorem4_product(K, alpha, gamma, temperature, error_bound), gamma, exact
+    )
 
 
 def approximate_spi_product(gamma: float, r_max: float = 1.0) -> float:

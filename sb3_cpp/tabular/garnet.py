@@ -7,7 +7,12 @@ from sb3_cpp.tabular.mdp import MDP
 
 
 def garnet(
-    generator: th.Generator, n_mdps: int, n_states: int = 8, n_actions: int = 3, branching: int = 3, gamma: float = 0.9
+    generator: th.Generator,
+    n_mdps: int,
+    n_states: int = 8,
+    n_actions: int = 3,
+    branching: int = 3,
+    gamma: float = 0.9,
 ) -> MDP:
     """A batch of Garnets: every (s,a) leads to ``branching`` random states; rewards r(s,a) are uniform in [-1, 1].
 
@@ -18,7 +23,9 @@ def garnet(
     shape = (n_mdps, n_states, n_actions)
     order = th.rand(*shape, n_states, dtype=th.float64, generator=generator)
     successors = order.argsort(-1)[..., :branching]
-    weights = -th.rand(*shape, branching, dtype=th.float64, generator=generator).clamp(min=1e-300).log()
+    weights = (
+        -th.rand(*shape, branching, dtype=th.float64, generator=generator).clamp(min=1e-300).log()
+    )
     transition = th.zeros(*shape, n_states, dtype=th.float64)
     transition.scatter_(-1, successors, weights / weights.sum(-1, keepdim=True))
     reward = 2.0 * th.rand(*shape, dtype=th.float64, generator=generator) - 1.0

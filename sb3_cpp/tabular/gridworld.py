@@ -38,8 +38,14 @@ class DangerGrid:
         check_number("success_probability", self.success_probability, 0.0, 1.0)
         corners = ((0, 0), (self.size - 1, self.size - 1))
         for cell in self.danger:
-            if len(cell) != 2 or not all(isinstance(c, int) and 0 <= c < self.size for c in cell) or tuple(cell) in corners:
-                raise InvalidArgument(f"danger must list cells (row, column) of the grid, not start or goal, got {cell!r}")
+            if (
+                len(cell) != 2
+                or not all(isinstance(c, int) and 0 <= c < self.size for c in cell)
+                or tuple(cell) in corners
+            ):
+                raise InvalidArgument(
+                    f"danger must list cells (row, column) of the grid, not start or goal, got {cell!r}"
+                )
         for name in ("step_reward", "danger_reward", "goal_reward"):
             check_number(name, getattr(self, name), -1.0, 1.0)
 
@@ -81,7 +87,9 @@ class DangerGrid:
                 row = min(max(s // self.size + down, 0), self.size - 1)
                 column = min(max(s % self.size + right, 0), self.size - 1)
                 for action in range(len(ACTIONS)):
-                    p[s, action, self.state(row, column)] += self.success_probability if action == direction else slip
+                    p[s, action, self.state(row, column)] += (
+                        self.success_probability if action == direction else slip
+                    )
         p[self.goal, :, self.goal] = 1.0
         return p
 

@@ -16,7 +16,11 @@ MAX_STEPS = 20
 
 _CELL = 32
 _BACKGROUND, _LINE = (245, 245, 245), (200, 200, 200)
-_DANGER, _GOAL, _AGENT = (213, 94, 0), (0, 158, 115), (0, 114, 178)  # Okabe-Ito: vermillion, green, blue
+_DANGER, _GOAL, _AGENT = (
+    (213, 94, 0),
+    (0, 158, 115),
+    (0, 114, 178),
+)  # Okabe-Ito: vermillion, green, blue
 
 
 class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
@@ -40,7 +44,9 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
         self._danger = self.grid.danger_states.numpy() > 0.0
         self._state = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.int64, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.int64, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = 0
         return np.int64(self._state), {}
@@ -48,9 +54,17 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
         if self._state == self.grid.goal:
             raise RuntimeError("the episode ended at the goal, call reset()")
-        self._state = int(self.np_random.choice(self.grid.n_states, p=self._transition[self._state, int(action)]))
+        self._state = int(
+            self.np_random.choice(self.grid.n_states, p=self._transition[self._state, int(action)])
+        )
         info = {"danger": bool(self._danger[self._state])}
-        return np.int64(self._state), float(self._reward[self._state]), self._state == self.grid.goal, False, info
+        return (
+            np.int64(self._state),
+            float(self._reward[self._state]),
+            self._state == self.grid.goal,
+            False,
+            info,
+        )
 
     def render(self) -> str | NDArray[np.uint8] | None:
         if self.render_mode == "ansi":
@@ -68,11 +82,17 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
         cells = np.full((self.grid.n_states, 3), _BACKGROUND, dtype=np.uint8)
         cells[self._danger] = _DANGER
         cells[self.grid.goal] = _GOAL
-        picture = cells.reshape(self.grid.size, self.grid.size, 3).repeat(_CELL, axis=0).repeat(_CELL, axis=1)
+        picture = (
+            cells.reshape(self.grid.size, self.grid.size, 3)
+            .repeat(_CELL, axis=0)
+            .repeat(_CELL, axis=1)
+        )
         picture[::_CELL] = picture[:, ::_CELL] = _LINE
         y, x = np.mgrid[: picture.shape[0], : picture.shape[1]]
         row, column = divmod(self._state, self.grid.size)
-        disc = (y - (row + 0.5) * _CELL) ** 2 + (x - (column + 0.5) * _CELL) ** 2 < (0.32 * _CELL) ** 2
+        disc = (y - (row + 0.5) * _CELL) ** 2 + (x - (column + 0.5) * _CELL) ** 2 < (
+            0.32 * _CELL
+        ) ** 2
         picture[disc] = _AGENT
         return picture
 

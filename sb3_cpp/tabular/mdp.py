@@ -30,7 +30,9 @@ def _first_bad(name: str, bad: th.Tensor, values: th.Tensor, allowed: str) -> No
     """Raise for the first entry marked bad, naming its index and value."""
     if bad.any():
         index = tuple(int(i) for i in bad.nonzero()[0])
-        raise ValueError(f"{name}[{', '.join(map(str, index))}] must be {allowed}, got {values[index].item():g}")
+        raise ValueError(
+            f"{name}[{', '.join(map(str, index))}] must be {allowed}, got {values[index].item():g}"
+        )
 
 
 def _check_distribution(name: str, p: th.Tensor) -> None:
@@ -60,9 +62,13 @@ class MDP:
     def __post_init__(self) -> None:
         transition, reward = self._as_float64("transition"), self._as_float64("reward")
         if transition.ndim < 3 or transition.shape[-1] != transition.shape[-3]:
-            raise ValueError(f"transition must have shape (..., S, A, S), got {tuple(transition.shape)}")
+            raise ValueError(
+                f"transition must have shape (..., S, A, S), got {tuple(transition.shape)}"
+            )
         if reward.shape != transition.shape[:-1]:
-            raise ValueError(f"reward must have shape {tuple(transition.shape[:-1])}, got {tuple(reward.shape)}")
+            raise ValueError(
+                f"reward must have shape {tuple(transition.shape[:-1])}, got {tuple(reward.shape)}"
+            )
         check_number("gamma", self.gamma, 0.0, 1.0, high_open=True)
         if self.start is None:
             first = th.zeros(self.n_states, dtype=th.float64)
@@ -70,7 +76,9 @@ class MDP:
             object.__setattr__(self, "start", first)
         start = self._as_float64("start")
         if start.shape not in (transition.shape[-1:], transition.shape[:-2]):
-            raise ValueError(f"start must have shape {tuple(transition.shape[:-2])}, got {tuple(start.shape)}")
+            raise ValueError(
+                f"start must have shape {tuple(transition.shape[:-2])}, got {tuple(start.shape)}"
+            )
         _check_distribution("transition", transition)
         _check_distribution("start", start)
         _first_bad("reward", ~reward.isfinite(), reward, "finite")
@@ -95,7 +103,9 @@ class MDP:
 
     def backup(self, v: th.Tensor) -> th.Tensor:
         """``r(s,a) + gamma sum_s' P(s'|s,a) v(s')``, shape (..., S, A), of state values (..., S)."""
-        following = self.transition.flatten(-3, -2) @ v[..., None]  # one matrix per MDP: far faster than one per state
+        following = (
+            self.transition.flatten(-3, -2) @ v[..., None]
+        )  # one matrix per MDP: far faster than one per state
         return self.reward + self.gamma * following.reshape(self.reward.shape)
 
     def state_transition(self, log_policy: th.Tensor) -> th.Tensor:
@@ -104,7 +114,9 @@ class MDP:
 
     def _bellman_matrix(self, log_policy: th.Tensor) -> th.Tensor:
         """``I - gamma P_pi``, whose inverse sums over time."""
-        return th.eye(self.n_states, dtype=th.float64) - self.gamma * self.state_transition(log_policy)
+        return th.eye(self.n_states, dtype=th.float64) - self.gamma * self.state_transition(
+            log_policy
+        )
 
     def evaluate(self, log_policy: th.Tensor) -> Evaluation:
         """Exact V, Q, normalised visitation and J, by one factorisation of ``I - gamma P_pi``."""
@@ -113,10 +125,14 @@ class MDP:
         v = th.linalg.lu_solve(*factors, reward[..., None]).squeeze(-1)
         start: Any = self.start
         first = start.expand(v.shape)[..., None]
-        visitation = (1.0 - self.gamma) * th.linalg.lu_solve(*factors, first, adjoint=True).squeeze(-1)
+        visitation = (1.0 - self.gamma) * th.linalg.lu_solve(*factors, first, adjoint=True).squeeze(
+            -1
+        )
         return Evaluation(v, self.backup(v), visitation, (visitation * reward).sum(-1))
 
-    def regularized_v(self, log_policy: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float) -> th.Tensor:
+    def regularized_v(
+        self, log_policy: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
+    ) -> th.Tensor:
         """Exact value with entropy bonus and KL penalty at every step, shape (..., S) (CPP Eq. sys_DPPbellman, signs mended).
 
         ``V = r_pi + tau H(pi) - sigma KL(pi || baseline) + gamma P_pi V``, ``tau = (1-alpha) temperature``,
@@ -126,7 +142,13 @@ class MDP:
         return th.linalg.solve(self._bellman_matrix(log_policy), reward).squeeze(-1)
 
     def regularized_backups(
-        self, v: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float, backups: int
+        self,
+        v: th.Tensor,
+        log_policy: th.Tensor,
+        log_baseline: th.Tensor,
+        alpha: float,
+        temperature: float,
+        backups: int,
     ) -> th.Tensor:
         """State values after some backups of one policy, ``V <- r_pi + tau H - sigma KL + gamma P_pi V``, shape (..., S)."""
         reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)

@@ -31,11 +31,19 @@ class Evidence(NamedTuple):
 
 RULES: dict[str, Callable[[Evidence, "Settings", float], th.Tensor]] = {
     "cvi": lambda e, s, gamma: th.ones_like(e.advantage),
-    "cpp": lambda e, s, gamma: coefficients.theorem4(e.advantage, e.log_c, gamma, s.exact_constants),
-    "linear_cpp": lambda e, s, gamma: coefficients.linear_cpp(e.advantage, e.log_c, gamma, s.exact_constants),
+    "cpp": lambda e, s, gamma: coefficients.theorem4(
+        e.advantage, e.log_c, gamma, s.exact_constants
+    ),
+    "linear_cpp": lambda e, s, gamma: coefficients.linear_cpp(
+        e.advantage, e.log_c, gamma, s.exact_constants
+    ),
     "adaptive_cpp": lambda e, s, gamma: coefficients.dcpp(e.ratio, e.log_c),
-    "espi": lambda e, s, gamma: coefficients.exact_spi(e.advantage, e.delta, e.advantage_range, gamma, s.exact_constants),
-    "aspi": lambda e, s, gamma: coefficients.approximate_spi(e.advantage, gamma, s.r_max, s.exact_constants),
+    "espi": lambda e, s, gamma: coefficients.exact_spi(
+        e.advantage, e.delta, e.advantage_range, gamma, s.exact_constants
+    ),
+    "aspi": lambda e, s, gamma: coefficients.approximate_spi(
+        e.advantage, gamma, s.r_max, s.exact_constants
+    ),
     "cpi": lambda e, s, gamma: coefficients.cpi(e.advantage, gamma, s.r_max, s.exact_constants),
 }
 """How far the new policy is let in. ``cvi`` always 1; ``cpp`` is Theorem 4 with both branches corrected."""

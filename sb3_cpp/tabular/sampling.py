@@ -33,7 +33,9 @@ def _sample(probabilities: th.Tensor, generator: th.Generator) -> th.Tensor:
     return (u >= cumulative).sum(-1).clamp(max=probabilities.shape[-1] - 1)
 
 
-def rollout(grid: DangerGrid, log_policy: th.Tensor, horizon: int, generator: th.Generator) -> Rollout:
+def rollout(
+    grid: DangerGrid, log_policy: th.Tensor, horizon: int, generator: th.Generator
+) -> Rollout:
     """Act from the start until the goal or the horizon; ``log_policy`` has shape (trials, S, A)."""
     trials = log_policy.shape[0]
     trial, policy, transition = th.arange(trials), log_policy.exp(), grid.transition

@@ -17,7 +17,13 @@ from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.minatar import MinAtarCNN
 
-_registry: dict[str, type[BaseAlgorithm]] = {**ALGORITHMS, "dqn": DQN, "qrdqn": QRDQN, "ppo": PPO, "a2c": A2C}
+_registry: dict[str, type[BaseAlgorithm]] = {
+    **ALGORITHMS,
+    "dqn": DQN,
+    "qrdqn": QRDQN,
+    "ppo": PPO,
+    "a2c": A2C,
+}
 
 # Arguments the runner itself gives to a constructor
 _RESERVED = ("env", "seed", "verbose", "tensorboard_log", "_init_setup_model")
@@ -60,10 +66,16 @@ def suggestion(name: str, known: Collection[str]) -> str:
 def hyperparameter_defaults(algorithm: type[BaseAlgorithm]) -> dict[str, Any]:
     """What can be set on the constructor, with its defaults (those of required arguments are None)."""
     parameters = inspect.signature(algorithm).parameters.values()
-    return {p.name: None if p.default is p.empty else p.default for p in parameters if p.name not in _RESERVED}
+    return {
+        p.name: None if p.default is p.empty else p.default
+        for p in parameters
+        if p.name not in _RESERVED
+    }
 
 
-def check_hyperparameters(algorithm: type[BaseAlgorithm], names: Collection[str], place: str) -> None:
+def check_hyperparameters(
+    algorithm: type[BaseAlgorithm], names: Collection[str], place: str
+) -> None:
     """Refuse what the constructor does not have, with the nearest names."""
     known = hyperparameter_defaults(algorithm)
     for name in names:
@@ -81,7 +93,9 @@ def resolve_classes(values: Mapping[str, Any]) -> dict[str, Any]:
             resolved[key] = resolve_classes(value)
         elif isinstance(value, str) and key in _CLASSES:
             if value not in _CLASSES[key]:
-                raise InvalidArgument(f"{key}: unknown name {value!r}{suggestion(value, _CLASSES[key])}")
+                raise InvalidArgument(
+                    f"{key}: unknown name {value!r}{suggestion(value, _CLASSES[key])}"
+                )
             resolved[key] = _CLASSES[key][value]
         elif isinstance(value, str) and value.startswith("lin_"):
             resolved[key] = _linear_schedule(key, value)

@@ -26,7 +26,9 @@ def save_model(model: BaseAlgorithm, path: Path) -> None:
         write_durably(part, zipped.getvalue())
         os.replace(part, path)
     except OSError as error:
-        raise OSError(error.errno or errno.EIO, f"could not write {path}: {error.strerror}") from error
+        raise OSError(
+            error.errno or errno.EIO, f"could not write {path}: {error.strerror}"
+        ) from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -58,7 +60,9 @@ def load_model(algorithm: type[BaseAlgorithm], path: Path, env: VecEnv) -> BaseA
     return algorithm.load(path, env=env)
 
 
-def load_checkpoint(algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEnv) -> tuple[BaseAlgorithm, Path]:
+def load_checkpoint(
+    algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEnv
+) -> tuple[BaseAlgorithm, Path]:
     """The model of a checkpoint, as it was; if that is damaged the one before, which leads to the same results, with a line
     that says so. Gives the checkpoint it came from, too."""
     try:
@@ -66,9 +70,14 @@ def load_checkpoint(algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEn
     except DamagedCheckpoint as error:
         previous = resuming.previous_intact(checkpoint)
         if previous is None:
-            raise DamagedCheckpoint(f"{checkpoint} is damaged ({error}); no earlier one is intact") from None
+            raise DamagedCheckpoint(
+                f"{checkpoint} is damaged ({error}); no earlier one is intact"
+            ) from None
         step = manifest.read(previous)["timesteps"]
-        print(f"{checkpoint} is damaged ({error}); going on from the one before, at step {step:,}", file=sys.stderr)
+        print(
+            f"{checkpoint} is damaged ({error}); going on from the one before, at step {step:,}",
+            file=sys.stderr,
+        )
         model = resuming.load(algorithm, previous, env)
         discard(checkpoint)
         return model, previous

@@ -32,14 +32,24 @@ class CommandLine(argparse.ArgumentParser):
 
     def add_runs(self) -> None:
         """What the scripts about finished runs ask for: where the runs are, and which of them to compare."""
-        self.add_argument("runs", nargs="+", help="folders of runs, or of the CSV files of scripts/results.py")
-        self.add_argument("--algos", nargs="+", default=[], help="compare these algorithms (without it: all)")
-        self.add_argument("--envs", nargs="+", default=[], help="compare on these environments (without it: all)")
-        self.add_argument("--reference", help="algorithm that the others are compared with (without it: cpp)")
+        self.add_argument(
+            "runs", nargs="+", help="folders of runs, or of the CSV files of scripts/results.py"
+        )
+        self.add_argument(
+            "--algos", nargs="+", default=[], help="compare these algorithms (without it: all)"
+        )
+        self.add_argument(
+            "--envs", nargs="+", default=[], help="compare on these environments (without it: all)"
+        )
+        self.add_argument(
+            "--reference", help="algorithm that the others are compared with (without it: cpp)"
+        )
 
     def add_output(self, default: str) -> None:
         """``--out`` and ``--force``, with what happens to a folder that is not empty."""
-        self.add_argument("--out", default=argparse.SUPPRESS, help=f"folder for the results (default: {default})")
+        self.add_argument(
+            "--out", default=argparse.SUPPRESS, help=f"folder for the results (default: {default})"
+        )
         self.add_argument(
             "--force",
             action="store_true",
@@ -63,7 +73,10 @@ def run_command(main: Callable[[], int]) -> NoReturn:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         code = 2
     except OSError as error:  # a full disk, a folder without permission
-        print(f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        print(
+            f"error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}",
+            file=sys.stderr,
+        )
         code = 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -15,7 +15,10 @@ from sb3_cpp.training.threads import one_torch_thread
 def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
     """Train DeepCPP with the settings of configs/classic.yml, evaluate it on fresh episodes and draw its picture."""
     config = load_suite("classic").run_config("cpp", "CartPole-v1", seed)
-    print(f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}", flush=True)
+    print(
+        f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}",
+        flush=True,
+    )
     with one_torch_thread():
         outcome = train_run(config, root, show="bar")
     if outcome.state == "interrupted":
@@ -28,6 +31,8 @@ def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) ->
         env = make_environment(config.env, 1, seed=10_000 + seed, training=False)
         mean, spread = evaluate_policy(model, env, n_eval_episodes)
         env.close()
-        print(f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is perfect)")
+        print(
+            f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is perfect)"
+        )
     print(f"picture: {plot_run(outcome.folder, title='DeepCPP on CartPole-v1')}")
     return 0

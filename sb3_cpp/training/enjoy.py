@@ -54,15 +54,23 @@ def enjoy(
     config, model = load_run(folder, load_best)
     mode = "rgb_array" if path is not None else _window(render)
     if mode != "human":
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without looking for a screen
-    venv = make_run_environment(replace(config, eval_envs=1), training=False, **({"render_mode": mode} if mode else {}))
+        os.environ.setdefault(
+            "SDL_VIDEODRIVER", "dummy"
+        )  # pygame draws without looking for a screen
+    venv = make_run_environment(
+        replace(config, eval_envs=1), training=False, **({"render_mode": mode} if mode else {})
+    )
     venv.seed(play_seed)
     try:
-        frames, returns = _play(model, venv, episodes, not stochastic, path is not None, show_policy)
+        frames, returns = _play(
+            model, venv, episodes, not stochastic, path is not None, show_policy
+        )
         fps = venv.get_attr("metadata")[0].get("render_fps", 30)
     finally:
         venv.close()
-    print(f"{config.name()}: return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes")
+    print(
+        f"{config.name()}: return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes"
+    )
     if path is not None:
         save_video(path, frames, fps)
         print(f"video: {path} ({len(frames)} frames)")
@@ -81,20 +89,38 @@ def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm
     :param best: the model of the best evaluation instead of the last one
     """
     checkpoint = find_checkpoint(folder)
-    path = folder / MODEL if (folder / MODEL).is_file() else (checkpoint / MODEL if checkpoint else None)
+    path = (
+        folder / MODEL
+        if (folder / MODEL).is_file()
+        else (checkpoint / MODEL if checkpoint else None)
+    )
     if best:
         path = folder / BEST_MODEL if (folder / BEST_MODEL).is_file() else None
     if path is None or not (folder / CONFIG_FILE).is_file():
         raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
     try:
-        config = RunConfig(**yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"])
+        config = RunConfig(
+            **yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+        )
     except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{folder / CONFIG_FILE} must be that of a run ({' '.join(str(error).split())})") from None
+        raise InvalidArgument(
+            f"{folder / CONFIG_FILE} must be that of a run ({' '.join(str(error).split())})"
+        ) from None
     algorithm = get_algorithm(config.algorithm)
-    changes: dict[str, Any] = {"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}
+    changes: dict[str, Any] = (
+        {"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}
+    )
     try:
         return config, algorithm.load(path, **changes)
-    except (ValueError, KeyError, RuntimeError, AssertionError, TypeError, EOFError, zipfile.BadZipFile) as error:
+    except (
+        ValueError,
+        KeyError,
+        RuntimeError,
+        AssertionError,
+        TypeError,
+        EOFError,
+        zipfile.BadZipFile,
+    ) as error:
         reason = " ".join(str(error).split())
         raise InvalidArgument(f"{path} cannot be loaded as {config.algorithm}: {reason}") from None
 
@@ -102,13 +128,17 @@ def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm
 def _window(render: bool) -> str | None:
     if not render:
         return None
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if sys.platform == "linux" and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         print("no display: playing without a window (--video FILE.gif records one)", flush=True)
         return None
     return "human"
 
 
-def action_probabilities(model: BaseAlgorithm, observation: np.ndarray, deployed: bool = True) -> np.ndarray | None:
+def action_probabilities(
+    model: BaseAlgorithm, observation: np.ndarray, deployed: bool = True
+) -> np.ndarray | None:
     """Probabilities of the algorithm's own policy (deployed, or while learning) at one observation; None for DQN and QR-DQN,
     which have values only."""
     tensor, _ = model.policy.obs_to_tensor(observation)
@@ -121,7 +151,12 @@ def action_probabilities(model: BaseAlgorithm, observation: np.ndarray, deployed
 
 
 def _play(
-    model: BaseAlgorithm, venv: VecEnv, episodes: int, deterministic: bool, record: bool, show_policy: bool
+    model: BaseAlgorithm,
+    venv: VecEnv,
+    episodes: int,
+    deterministic: bool,
+    record: bool,
+    show_policy: bool,
 ) -> tuple[list[np.ndarray], list[float]]:
     """Frames (if recorded) and returns of some episodes."""
     frames: list[np.ndarray] = []
@@ -131,20 +166,33 @@ def _play(
     step = 0
     while len(returns) < episodes:
         action, _ = model.predict(observation, deterministic=deterministic)
-        probabilities = action_probabilities(model, observation, deterministic) if show_policy else None
+        probabilities = (
+            action_probabilities(model, observation, deterministic) if show_policy else None
+        )
         title = f"step {step}" + (f"   zeta {zeta:.4g}" if show_policy and zeta is not None else "")
         if record:
             frame = venv.get_images()[0]
             assert frame is not None
-            frames.append(annotate(frame, _list(probabilities), int(action[0]), title) if show_policy else frame.copy())
+            frames.append(
+                annotate(frame, _list(probabilities), int(action[0]), title)
+                if show_policy
+                else frame.copy()
+            )
         elif show_policy:
-            shown = "values only" if probabilities is None else " ".join(f"{p:.3f}" for p in probabilities)
+            shown = (
+                "values only"
+                if probabilities is None
+                else " ".join(f"{p:.3f}" for p in probabilities)
+            )
             print(f"{title}: action {int(action[0])}, probabilities {shown}")
         observation, _, _, infos = venv.step(action)
         step += 1
         if "episode" in infos[0]:
             returns.append(float(infos[0]["episode"]["r"]))
-            print(f"episode {len(returns)}: return {returns[-1]:.1f}, {infos[0]['episode']['l']} steps", flush=True)
+            print(
+                f"episode {len(returns)}: return {returns[-1]:.1f}, {infos[0]['episode']['l']} steps",
+                flush=True,
+            )
             step = 0
     return frames, returns
 

@@ -32,7 +32,9 @@ def known_environments() -> list[str]:
 
 def check_environment(env_id: str) -> None:
     """Refuse an id nobody knows, with the nearest ones."""
-    if is_atari(env_id) and not (importlib.util.find_spec("ale_py") and importlib.util.find_spec("cv2")):
+    if is_atari(env_id) and not (
+        importlib.util.find_spec("ale_py") and importlib.util.find_spec("cv2")
+    ):
         raise InvalidArgument(f"{env_id} needs further packages: pip install 'sb3_cpp[atari]'")
     known = known_environments()
     if env_id not in known:
@@ -48,7 +50,9 @@ def has_time_limit(env_id: str, max_episode_steps: int | None = None) -> bool:
 
 def _nearest(env_id: str, known: list[str]) -> str:
     """Case and namespace do not count."""
-    short = {name.split("/")[-1].lower(): name for name in known} | {name.lower(): name for name in known}
+    short = {name.split("/")[-1].lower(): name for name in known} | {
+        name.lower(): name for name in known
+    }
     hint = suggestion(env_id, short)
     for key in sorted(short, key=len, reverse=True):
         hint = hint.replace(f"'{key}'", f"'{short[key]}'")
@@ -79,14 +83,18 @@ def make_environment(
         venv = DummyVecEnv([_thunk(env_id, max_episode_steps, kwargs) for _ in range(n_envs)])
     except DependencyNotInstalled as error:
         extra = "box2d" if "box2d" in str(error).lower() else "video"
-        raise InvalidArgument(f"{env_id} needs a further package: pip install 'sb3_cpp[{extra}]'") from None
+        raise InvalidArgument(
+            f"{env_id} needs a further package: pip install 'sb3_cpp[{extra}]'"
+        ) from None
     except TypeError as error:
         raise InvalidArgument(f"env_kwargs do not fit {env_id}: {error}") from None
     venv.seed(seed)
     return venv
 
 
-def _thunk(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]) -> Callable[[], gym.Env[Any, Any]]:
+def _thunk(
+    env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]
+) -> Callable[[], gym.Env[Any, Any]]:
     def make() -> gym.Env[Any, Any]:
         maker = minatar.make_minatar if env_id in _MINATAR else gym.make
         return Monitor(maker(env_id, max_episode_steps=max_episode_steps, **kwargs))
@@ -95,7 +103,12 @@ def _thunk(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]) -
 
 
 def _make_atari(
-    env_id: str, n_envs: int, seed: int | None, max_episode_steps: int | None, training: bool, kwargs: dict[str, Any]
+    env_id: str,
+    n_envs: int,
+    seed: int | None,
+    max_episode_steps: int | None,
+    training: bool,
+    kwargs: dict[str, Any],
 ) -> VecEnv:
     """ALE's native environments, or one that can be seen; a lost life and clipped rewards are for training only.
 

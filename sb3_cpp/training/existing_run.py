@@ -21,16 +21,22 @@ def is_finished(folder: Path) -> bool:
 
 def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
     """Refuse a folder that holds something else, naming what differs."""
-    if not folder.exists() or not any(path.name not in (".lock", OUTPUT) for path in folder.iterdir()):
+    if not folder.exists() or not any(
+        path.name not in (".lock", OUTPUT) for path in folder.iterdir()
+    ):
         return
     try:
         record = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         there, defaults_there = record["config"], record.get("class_defaults") or {}
     except (OSError, yaml.YAMLError, TypeError, KeyError):
-        raise InvalidArgument(f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f") from None
+        raise InvalidArgument(
+            f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f"
+        ) from None
     here, defaults_here = config.plain(), class_defaults(config)
     differences = _differences(
-        _completed(there, defaults_there, here, defaults_here), _completed(here, defaults_here, there, defaults_there), ignore
+        _completed(there, defaults_there, here, defaults_here),
+        _completed(here, defaults_here, there, defaults_there),
+        ignore,
     )
     if differences:
         raise InvalidArgument(
@@ -49,7 +55,10 @@ def class_defaults(config: RunConfig) -> dict[str, Any]:
 
 
 def _completed(
-    config: dict[str, Any], defaults: dict[str, Any], other: dict[str, Any], other_defaults: dict[str, Any]
+    config: dict[str, Any],
+    defaults: dict[str, Any],
+    other: dict[str, Any],
+    other_defaults: dict[str, Any],
 ) -> dict[str, Any]:
     """The config with its class defaults, so that one that has changed since is noticed; without those of arguments that the
     other's version of the class did not have."""
@@ -58,7 +67,9 @@ def _completed(
     return {**config, "hyperparameters": completed}
 
 
-def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[str] = (), prefix: str = "") -> list[str]:
+def _differences(
+    there: dict[str, Any], here: dict[str, Any], ignore: Sequence[str] = (), prefix: str = ""
+) -> list[str]:
     found: list[str] = []
     for key in dict.fromkeys([*there, *here]):
         if key in ignore or (key in there and key in here and there[key] == here[key]):
@@ -66,7 +77,9 @@ def _differences(there: dict[str, Any], here: dict[str, Any], ignore: Sequence[s
         if isinstance(there.get(key), dict) and isinstance(here.get(key), dict):
             found += _differences(there[key], here[key], prefix=f"{prefix}{key}.")
         else:
-            found.append(f"{prefix}{key}: {there.get(key, 'not set')} there, {here.get(key, 'not set')} here")
+            found.append(
+                f"{prefix}{key}: {there.get(key, 'not set')} there, {here.get(key, 'not set')} here"
+            )
     return found
 
 

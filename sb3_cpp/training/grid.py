@@ -36,7 +36,9 @@ def benchmark(
     overrides = parse_overrides(list(params), {"n_timesteps": n_timesteps})
     check_number("--seeds", seeds, 1)
     check_number("--jobs", jobs, 1)
-    cells = plan(load_suite(suite), algos, envs, range(first_seed, first_seed + seeds), overrides, root)
+    cells = plan(
+        load_suite(suite), algos, envs, range(first_seed, first_seed + seeds), overrides, root
+    )
     waiting = settle(cells, retry)
     done = len([cell for cell in cells if cell.state == "finished"])
     print(f"{len(cells)} cells: {done} finished before, {len(waiting)} to train", flush=True)
@@ -44,18 +46,27 @@ def benchmark(
         check_buildable([cell.config for cell in waiting])
         pool: Pool = LocalPool(root, jobs) if dask is None else DaskPool(root, dask)
         if not run_grid(cells, waiting, pool):
-            print(f"stopped; to go on, run the same command again:\n  {shlex.join([Path(sys.executable).name, *sys.argv])}")
+            print(
+                f"stopped; to go on, run the same command again:\n  {shlex.join([Path(sys.executable).name, *sys.argv])}"
+            )
             return 130
     return conclude(cells)
 
 
 def plan(
-    suite: Suite, algos: Sequence[str], envs: Sequence[str], seeds: Sequence[int], overrides: dict, root: str | Path
+    suite: Suite,
+    algos: Sequence[str],
+    envs: Sequence[str],
+    seeds: Sequence[int],
+    overrides: dict,
+    root: str | Path,
 ) -> list[Cell]:
     """The cells of a grid; without a choice all algorithms and environments of the suite."""
     for env in envs:
         if env not in suite.envs:
-            raise InvalidArgument(f"suite {suite.name} has no environment {env!r}{suggestion(env, suite.envs)}")
+            raise InvalidArgument(
+                f"suite {suite.name} has no environment {env!r}{suggestion(env, suite.envs)}"
+            )
     cells = []
     for env in dict.fromkeys(envs or suite.envs):
         for algo in dict.fromkeys(algos or suite.algos):
@@ -63,7 +74,9 @@ def plan(
                 config = suite.run_config(algo, env, seed, overrides)
                 cells.append(Cell(config, config.folder(root)))
     if not cells:
-        raise InvalidArgument(f"suite {suite.name} has no {'algos' if suite.envs else 'envs'}, so there is nothing to train")
+        raise InvalidArgument(
+            f"suite {suite.name} has no {'algos' if suite.envs else 'envs'}, so there is nothing to train"
+        )
     return cells
 
 
@@ -127,7 +140,10 @@ def conclude(cells: list[Cell]) -> int:
     failed = [cell for cell in cells if cell.state == "failed"]
     for cell in failed:
         log = cell.folder / FAILURE
-        print(f"failed: {cell.config.name()}: {cell.note}{f' (log: {log})' if log.is_file() else ''}", file=sys.stderr)
+        print(
+            f"failed: {cell.config.name()}: {cell.note}{f' (log: {log})' if log.is_file() else ''}",
+            file=sys.stderr,
+        )
     if failed:
         print("to train the failed cells again, add --retry", file=sys.stderr)
     return 1 if failed else 0

@@ -21,7 +21,11 @@ def live_table(cells: list[Cell]) -> Table:
     table = Table(title=", ".join(f"{count} {state}" for state, count in counts.items() if count))
     for column in ("algo", "env", "seed", "state", "steps", "return", "zeta", "steps/s"):
         table.add_column(column, justify="left" if column in ("algo", "env", "state") else "right")
-    shown = cells if len(cells) <= _MAX_ROWS else sorted(cells, key=lambda cell: order.index(cell.state))[:_MAX_ROWS]
+    shown = (
+        cells
+        if len(cells) <= _MAX_ROWS
+        else sorted(cells, key=lambda cell: order.index(cell.state))[:_MAX_ROWS]
+    )
     for cell in shown:
         config, status = cell.config, cell.status
         colour = _COLOURS.get(cell.state, "white")
@@ -31,7 +35,9 @@ def live_table(cells: list[Cell]) -> Table:
             _number(status.get("zeta"), ".3g"),
             _number(status.get("speed"), ".0f"),
         ]
-        table.add_row(config.algo, config.env, str(config.seed), f"[{colour}]{cell.state}[/]", share, *numbers)
+        table.add_row(
+            config.algo, config.env, str(config.seed), f"[{colour}]{cell.state}[/]", share, *numbers
+        )
     if len(shown) < len(cells):
         table.caption = f"and {len(cells) - len(shown)} more"
     return table
@@ -51,11 +57,18 @@ def final_table(cells: list[Cell]) -> None:
         table.add_column(column, justify="right" if column in ("seeds", "return") else "left")
     for (env, algo), group in groups.items():
         returns = [
-            cell.status["return"] for cell in group if cell.state == "finished" and cell.status.get("return") is not None
+            cell.status["return"]
+            for cell in group
+            if cell.state == "finished" and cell.status.get("return") is not None
         ]
         spread = f" ± {np.std(returns, ddof=1):.1f}" if len(returns) > 1 else ""
         finished = len([cell for cell in group if cell.state == "finished"])
-        table.add_row(env, algo, f"{finished}/{len(group)}", f"{np.mean(returns):.1f}{spread}" if returns else "-")
+        table.add_row(
+            env,
+            algo,
+            f"{finished}/{len(group)}",
+            f"{np.mean(returns):.1f}{spread}" if returns else "-",
+        )
     Console().print(table)
 
 
@@ -66,7 +79,11 @@ class GridDisplay:
         self.cells = cells
         self._states = {id(cell): (cell.state, cell.attempts) for cell in cells}
         console = Console()
-        self._live = Live(live_table(cells), console=console, refresh_per_second=2) if console.is_terminal else None
+        self._live = (
+            Live(live_table(cells), console=console, refresh_per_second=2)
+            if console.is_terminal
+            else None
+        )
 
     def __enter__(self) -> "GridDisplay":
         if self._live is not None:
@@ -81,8 +98,16 @@ class GridDisplay:
             if (cell.state, cell.attempts) != self._states[id(cell)]:
                 self._states[id(cell)] = (cell.state, cell.attempts)
                 note = f" ({cell.note})" if cell.note else ""
-                print(f"{time.strftime('%H:%M:%S')} {cell.config.name()}: {cell.state}{note}", flush=True)
+                print(
+                    f"{time.strftime('%H:%M:%S')} {cell.config.name()}: {cell.state}{note}",
+                    flush=True,
+                )
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if self._live is not None:
             self._live.stop()

@@ -5,8 +5,22 @@ from typing import Any
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 
-_UNIT = ("gamma", "tau", "exploration_fraction", "exploration_initial_eps", "exploration_final_eps", "gae_lambda")
-_COUNTS = ("batch_size", "buffer_size", "n_steps", "n_epochs", "target_update_interval", "stats_window_size")
+_UNIT = (
+    "gamma",
+    "tau",
+    "exploration_fraction",
+    "exploration_initial_eps",
+    "exploration_final_eps",
+    "gae_lambda",
+)
+_COUNTS = (
+    "batch_size",
+    "buffer_size",
+    "n_steps",
+    "n_epochs",
+    "target_update_interval",
+    "stats_window_size",
+)
 _POSITIVE = ("max_grad_norm",)
 _NUMBERS = ("ent_coef", "vf_coef")
 _SWITCHES = ("optimize_memory_usage", "fast", "normalize_advantage", "use_rms_prop", "use_sde")
@@ -26,7 +40,9 @@ def check_values(values: Mapping[str, Any]) -> None:
             check_number(name, value, 0.0, low_open=True)
         elif name in _NUMBERS:
             check_number(name, value, -_LARGEST_FLOAT, _LARGEST_FLOAT)
-        elif name in _SWITCHES and not (isinstance(value, bool) or (name == "fast" and value is None)):
+        elif name in _SWITCHES and not (
+            isinstance(value, bool) or (name == "fast" and value is None)
+        ):
             raise InvalidArgument(f"{name} must be true or false, got {value!r}")
 
 
@@ -37,7 +53,9 @@ def _rate(name: str, value: Any) -> None:
         try:
             number = float(value.removeprefix("lin_"))
         except ValueError:
-            raise InvalidArgument(f"{name} must be a number or lin_<number>, got {value!r}") from None
+            raise InvalidArgument(
+                f"{name} must be a number or lin_<number>, got {value!r}"
+            ) from None
         if not value.startswith("lin_"):
             raise InvalidArgument(f"{name} must be a number or lin_<number>, got {value!r}")
     check_number(name, number, 0.0, _LARGEST_FLOAT, low_open=True)
@@ -46,7 +64,9 @@ def _rate(name: str, value: Any) -> None:
 def _train_freq(name: str, value: Any) -> None:
     count, unit = value if isinstance(value, (list, tuple)) and len(value) == 2 else (value, "step")
     if isinstance(count, (list, tuple)):
-        raise InvalidArgument(f"{name} must be a number of steps or [number, step or episode], got {value!r}")
+        raise InvalidArgument(
+            f"{name} must be a number of steps or [number, step or episode], got {value!r}"
+        )
     check_whole_number(name, count, 1)
     check_choice(name, unit, ("step", "episode"))
 
@@ -62,7 +82,9 @@ def _policy_kwargs(name: str, value: Any) -> None:
     sizes = value.get("net_arch", [])
     for entry in sizes.values() if isinstance(sizes, Mapping) else [sizes]:
         if not isinstance(entry, list):
-            raise InvalidArgument(f"{name}.net_arch must be a list of numbers of units, got {sizes!r}")
+            raise InvalidArgument(
+                f"{name}.net_arch must be a list of numbers of units, got {sizes!r}"
+            )
         for units in entry:
             check_whole_number(f"{name}.net_arch", units, 1)
 

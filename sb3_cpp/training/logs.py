@@ -17,7 +17,12 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_cpp.checkpointing.interruption import Interruption
 from sb3_cpp.training.checkpoint import save_model
 
-MONITOR, PROGRESS, ITERATIONS, EVALUATIONS = "monitor.csv", "progress.csv", "iterations.csv", "evaluations.npz"
+MONITOR, PROGRESS, ITERATIONS, EVALUATIONS = (
+    "monitor.csv",
+    "progress.csv",
+    "iterations.csv",
+    "evaluations.npz",
+)
 BEST_MODEL = "best_model.zip"
 PATIENCE = 30.0  # seconds that a signal waits for the end of an evaluation
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
@@ -72,7 +77,9 @@ class ContinuedCSV(CSVOutputFormat):
         header = self.file.readline().strip()
         self.keys = header.split(",") if header else []
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
         new = sorted(filter_excluded_keys(key_values, key_excluded, "csv").keys() - set(self.keys))
         if new:
             self.file.seek(0)
@@ -80,7 +87,15 @@ class ContinuedCSV(CSVOutputFormat):
             self.file.close()
             part = self._path.with_suffix(".part.csv")
             padding = "," * len(new)
-            part.write_text("".join([",".join([*self.keys, *new]), "\n", *(f"{row[:-1]}{padding}\n" for row in rows)]))
+            part.write_text(
+                "".join(
+                    [
+                        ",".join([*self.keys, *new]),
+                        "\n",
+                        *(f"{row[:-1]}{padding}\n" for row in rows),
+                    ]
+                )
+            )
             part.replace(self._path)
             self._open()
         super().write(key_values, key_excluded, step)
@@ -112,7 +127,13 @@ class MonitorCallback(BaseCallback):
         for info in self.locals["infos"]:
             if "episode" in info:
                 episode = info["episode"]
-                self._writer.writerow((round(float(episode["r"]), 6), int(episode["l"]), round(time.time() - self._start, 6)))
+                self._writer.writerow(
+                    (
+                        round(float(episode["r"]), 6),
+                        int(episode["l"]),
+                        round(time.time() - self._start, 6),
+                    )
+                )
                 self._file.flush()
         return True
 
@@ -148,14 +169,24 @@ class EvaluationCallback(BaseCallback):
     ) -> None:
         super().__init__()
         self.interruption = interruption or Interruption()
-        self.env, self.path, self.every, self.episodes, self.seed, self.total = env, path, every, episodes, seed, total
+        self.env, self.path, self.every, self.episodes, self.seed, self.total = (
+            env,
+            path,
+            every,
+            episodes,
+            seed,
+            total,
+        )
         self.on_evaluation = on_evaluation
         self.timesteps: list[int] = []
         self.results: list[list[float]] = []
         self.lengths: list[list[int]] = []
         if self.path.is_file():
             with np.load(self.path) as saved:
-                self.timesteps, self.results = saved["timesteps"].tolist(), saved["results"].tolist()
+                self.timesteps, self.results = (
+                    saved["timesteps"].tolist(),
+                    saved["results"].tolist(),
+                )
                 self.lengths = saved["ep_lengths"].tolist()
 
     def _on_training_start(self) -> None:

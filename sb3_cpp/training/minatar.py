@@ -44,7 +44,9 @@ def make_minatar(env_id: str, **kwargs: Any) -> gym.Env[np.ndarray, int]:
     try:
         from minatar.gym import register_envs
     except ImportError as error:
-        raise InvalidArgument(f"{env_id} needs MinAtar: pip install 'sb3_cpp[minatar]' ({error})") from None
+        raise InvalidArgument(
+            f"{env_id} needs MinAtar: pip install 'sb3_cpp[minatar]' ({error})"
+        ) from None
     if env_id not in gym.registry:
         register_envs()
     # Its reset does not seed gymnasium's generator, which it does not use; the checker would say so at every start

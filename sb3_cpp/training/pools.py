@@ -83,7 +83,9 @@ class LocalPool:
         self.root, self.jobs = root, jobs
         self._waiting: list[Cell] = []
         self._running: dict[int, tuple[Cell, Any, Connection]] = {}
-        self._context: Any = multiprocessing.get_context("forkserver" if sys.platform != "win32" else "spawn")
+        self._context: Any = multiprocessing.get_context(
+            "forkserver" if sys.platform != "win32" else "spawn"
+        )
         if sys.platform != "win32":
             # Imported once, not once a cell; torch loads the second one when it makes an optimiser
             self._context.set_forkserver_preload(["sb3_cpp.training.pools", "torch._dynamo"])
@@ -113,11 +115,16 @@ class LocalPool:
         with receiver, contextlib.suppress(EOFError):
             if receiver.poll():
                 return receiver.recv()
-        return "died", f"its process was killed ({signal.Signals(-exit_code).name if exit_code < 0 else f'exit {exit_code}'})"
+        return (
+            "died",
+            f"its process was killed ({signal.Signals(-exit_code).name if exit_code < 0 else f'exit {exit_code}'})",
+        )
 
     def _launch(self, cell: Cell) -> None:
         receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_child, args=(cell.config, self.root, str(cell.folder), sender))
+        process = self._context.Process(
+            target=_child, args=(cell.config, self.root, str(cell.folder), sender)
+        )
         process.start()
         sender.close()
         cell.state, cell.attempts = "running", cell.attempts + 1
@@ -147,18 +154,24 @@ class DaskPool:
         try:
             import distributed
         except ImportError:
-            raise InvalidArgument("--dask needs a further package: pip install 'sb3_cpp[cluster]'") from None
+            raise InvalidArgument(
+                "--dask needs a further package: pip install 'sb3_cpp[cluster]'"
+            ) from None
         self.root = str(Path(root).resolve())
         try:
             self.client = distributed.Client(address, timeout="10s", set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
-            raise InvalidArgument(f"no Dask scheduler at {address!r} ({type(error).__name__})") from None
+            raise InvalidArgument(
+                f"no Dask scheduler at {address!r} ({type(error).__name__})"
+            ) from None
         self._cells: dict[Any, Cell] = {}
 
     def start(self, cells: list[Cell]) -> None:
         for cell in cells:
             key = f"{cell.config.algo}-{cell.config.env}-{cell.config.seed}-{id(self):x}-{len(self._cells)}"
-            self._cells[self.client.submit(train_cell, cell.config, self.root, pure=False, key=key)] = cell
+            self._cells[
+                self.client.submit(train_cell, cell.config, self.root, pure=False, key=key)
+            ] = cell
 
     def poll(self, seconds: float) -> list[tuple[Cell, str, str]]:
         time.sleep(seconds)
@@ -176,5 +189,7 @@ class DaskPool:
 
     def stop(self) -> None:
         """Take back the cells that have not begun; those in training go on to their end."""
-        self.client.cancel([future for future, cell in self._cells.items() if cell.state == "waiting"])
+        self.client.cancel(
+            [future for future, cell in self._cells.items() if cell.state == "waiting"]
+        )
         self.client.close()

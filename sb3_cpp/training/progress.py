@@ -56,7 +56,12 @@ class ProgressCallback(BaseCallback):
         self._first = self.num_timesteps
         self._next_line = self._after(self.num_timesteps)
         if self.show == "bar":
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*columns)
             self._bar.start()
             self._task = self._bar.add_task("return -", total=self.total, completed=self._first)
@@ -72,10 +77,17 @@ class ProgressCallback(BaseCallback):
             status = self.status("training")
             write_status(self.run, **status)
             if self._bar is not None:
-                self._bar.update(self._task, completed=min(self.num_timesteps, self.total), description=describe(status))
+                self._bar.update(
+                    self._task,
+                    completed=min(self.num_timesteps, self.total),
+                    description=describe(status),
+                )
         if self.show == "lines" and self.num_timesteps >= self._next_line:
             self._next_line = self._after(self.num_timesteps)
-            print(f"{self.num_timesteps:>9,} of {self.total:,} steps: {describe(self.status('training'))}", flush=True)
+            print(
+                f"{self.num_timesteps:>9,} of {self.total:,} steps: {describe(self.status('training'))}",
+                flush=True,
+            )
         return True
 
     def close(self) -> None:

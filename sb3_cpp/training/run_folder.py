@@ -38,7 +38,9 @@ def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = F
         record = {"config": plain, "provenance": provenance()}
         (folder / CONFIG_FILE).write_text(yaml.safe_dump(record, sort_keys=False), encoding="utf-8")
     except OSError as error:
-        raise InvalidArgument(f"out must be a folder that can be written, got {str(folder)!r} ({error.strerror})") from error
+        raise InvalidArgument(
+            f"out must be a folder that can be written, got {str(folder)!r} ({error.strerror})"
+        ) from error
     return folder
 
 
@@ -52,9 +54,20 @@ def provenance() -> dict[str, Any]:
 
 def _commit() -> str:
     """Commit of the checkout this code lies in, with ``-dirty`` if files differ from it; "unknown" outside of one."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    command = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--abbrev=40",
+        "--dirty",
+        "--exclude=*",
+    ]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
 

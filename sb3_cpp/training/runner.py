@@ -36,7 +36,13 @@ from sb3_cpp.training.checkpoint import (
     save_model,
 )
 from sb3_cpp.training.environments import has_time_limit, is_atari, make_environment
-from sb3_cpp.training.existing_run import check_folder, class_defaults, is_finished, stored_config, stored_hyperparameters
+from sb3_cpp.training.existing_run import (
+    check_folder,
+    class_defaults,
+    is_finished,
+    stored_config,
+    stored_hyperparameters,
+)
 from sb3_cpp.training.hyperparameter_values import check_values
 from sb3_cpp.training.lock import locked
 from sb3_cpp.training.progress import ProgressCallback, write_status
@@ -73,7 +79,15 @@ def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
     try:
         return algorithm(env=env, seed=config.seed, **values)
-    except (TypeError, ValueError, AssertionError, AttributeError, RuntimeError, KeyError, MemoryError) as error:
+    except (
+        TypeError,
+        ValueError,
+        AssertionError,
+        AttributeError,
+        RuntimeError,
+        KeyError,
+        MemoryError,
+    ) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InvalidArgument(f"{config.algo} on {config.env} cannot be built: {reason}") from None
 
@@ -81,7 +95,14 @@ def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
 def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any) -> VecEnv:
     """The environments a run trains on (or those it is evaluated on)."""
     n_envs, seed = (config.n_envs, config.seed) if training else (config.eval_envs, None)
-    return make_environment(config.env, n_envs, seed, config.max_episode_steps, training, **{**config.env_kwargs, **kwargs})
+    return make_environment(
+        config.env,
+        n_envs,
+        seed,
+        config.max_episode_steps,
+        training,
+        **{**config.env_kwargs, **kwargs},
+    )
 
 
 def train_run(
@@ -118,17 +139,31 @@ def train_run(
         )
     if source is not None and not prolonged:
         print(FOREIGN.format(source), flush=True)
-        config = replace(config, start_from=str(source), hyperparameters=stored_hyperparameters(source))
+        config = replace(
+            config, start_from=str(source), hyperparameters=stored_hyperparameters(source)
+        )
     # A run may be prolonged when its checkpoint is named; everything else must be as it was
-    check_folder(folder, config, ignore=("n_timesteps", "eval_freq", "save_freq", "start_from") if prolonged else ())
+    check_folder(
+        folder,
+        config,
+        ignore=("n_timesteps", "eval_freq", "save_freq", "start_from") if prolonged else (),
+    )
     if is_finished(folder) and not prolonged:
         return Outcome("kept", folder, config.n_timesteps)
     env = make_run_environment(config)
     try:
         # The model is made before anything is written: what cannot be built leaves no trace
         checkpoint = source if prolonged else find_checkpoint(folder) or source
-        model, checkpoint = (make_model(config, env), None) if checkpoint is None else _load_model(config, env, checkpoint)
-        if checkpoint is not None and model.num_timesteps >= config.n_timesteps and not _may_end(folder, config, checkpoint):
+        model, checkpoint = (
+            (make_model(config, env), None)
+            if checkpoint is None
+            else _load_model(config, env, checkpoint)
+        )
+        if (
+            checkpoint is not None
+            and model.num_timesteps >= config.n_timesteps
+            and not _may_end(folder, config, checkpoint)
+        ):
             raise InvalidArgument(
                 f"{checkpoint} is at step {model.num_timesteps}: -n is the length of the whole run and must be larger, "
                 f"got {config.n_timesteps}"
@@ -153,15 +188,29 @@ def _load_model(config: RunConfig, env: VecEnv, checkpoint: Path) -> tuple[BaseA
             model, checkpoint = load_checkpoint(algorithm, checkpoint, env)
     except DamagedCheckpoint:
         raise
-    except (ValueError, KeyError, RuntimeError, AssertionError, AttributeError, zipfile.BadZipFile, EOFError) as error:
+    except (
+        ValueError,
+        KeyError,
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        zipfile.BadZipFile,
+        EOFError,
+    ) as error:
         reason = " ".join(str(error).split())
-        raise InvalidArgument(f"{checkpoint} is no {config.algorithm} for {config.env}: {reason}") from None
+        raise InvalidArgument(
+            f"{checkpoint} is no {config.algorithm} for {config.env}: {reason}"
+        ) from None
     return model, checkpoint
 
 
 def _may_end(folder: Path, config: RunConfig, checkpoint: Path) -> bool:
     """Whether a run without steps left is this very run, interrupted between its last checkpoint and its end."""
-    own = checkpoint.is_dir() and folder.resolve() in checkpoint.resolve().parents and not is_finished(folder)
+    own = (
+        checkpoint.is_dir()
+        and folder.resolve() in checkpoint.resolve().parents
+        and not is_finished(folder)
+    )
     return own and stored_config(folder)["n_timesteps"] == config.n_timesteps
 
 
@@ -183,11 +232,17 @@ class _Run:
         self.writers, self.callbacks, self.on_evaluation = writers, callbacks, on_evaluation
         self.progress = ProgressCallback(folder, config.n_timesteps, show)
         self.interruption = Interruption()
-        self.checkpoints = CheckpointCallback(folder / CHECKPOINT, config.save_every, self._counters, self.interruption)
+        self.checkpoints = CheckpointCallback(
+            folder / CHECKPOINT, config.save_every, self._counters, self.interruption
+        )
         self.began, self.elapsed = time.monotonic(), 0.0
 
     def train(self, checkpoint: Path | None) -> Outcome:
-        own = checkpoint is not None and checkpoint.is_dir() and self.folder.resolve() in checkpoint.resolve().parents
+        own = (
+            checkpoint is not None
+            and checkpoint.is_dir()
+            and self.folder.resolve() in checkpoint.resolve().parents
+        )
         counters: dict[str, Any] = {"logs": {}, "timesteps": 0, "elapsed": 0.0}
         if checkpoint is not None and own:
             counters = read_counters(checkpoint)
@@ -196,8 +251,14 @@ class _Run:
         self._write_config()
         if isinstance(self.model, RegularizedDQN):
             self.model.bad_batch_path = self.folder / BAD_BATCH
-        self._note(f"{'started' if checkpoint is None else 'resumed'} at step {self.model.num_timesteps}")
-        for name in (FAILURE, BAD_BATCH, MODEL):  # of an earlier attempt, or of a run that is being prolonged
+        self._note(
+            f"{'started' if checkpoint is None else 'resumed'} at step {self.model.num_timesteps}"
+        )
+        for name in (
+            FAILURE,
+            BAD_BATCH,
+            MODEL,
+        ):  # of an earlier attempt, or of a run that is being prolonged
             (self.folder / name).unlink(missing_ok=True)
         return self._learn()
 
@@ -221,7 +282,10 @@ class _Run:
                     evaluation.model = model
                     evaluation.num_timesteps = model.num_timesteps
                     evaluation.finish()
-        except (TrainingInterrupted, KeyboardInterrupt):  # the first comes with a checkpoint, the second in mid-step
+        except (
+            TrainingInterrupted,
+            KeyboardInterrupt,
+        ):  # the first comes with a checkpoint, the second in mid-step
             saved = find_checkpoint(folder)
             timesteps = read_counters(saved)["timesteps"] if saved is not None else 0
             write_status(folder, **{**self.progress.status("interrupted"), "timesteps": timesteps})
@@ -243,7 +307,9 @@ class _Run:
 
     def _make_callbacks(self) -> tuple[logs.EvaluationCallback | None, list[BaseCallback]]:
         config, folder = self.config, self.folder
-        callbacks: list[BaseCallback] = [logs.MonitorCallback(folder / logs.MONITOR, config.env, self.elapsed)]
+        callbacks: list[BaseCallback] = [
+            logs.MonitorCallback(folder / logs.MONITOR, config.env, self.elapsed)
+        ]
         if isinstance(self.model, RegularizedDQN):
             callbacks.append(IterationCallback(folder / logs.ITERATIONS))
         evaluation = None
@@ -276,10 +342,15 @@ class _Run:
 
     def _counters(self) -> dict[str, Any]:
         """How far the logs are, which are on the disk before the checkpoint is."""
-        return {"logs": logs.log_lines(self.folder), "elapsed": self.elapsed + time.monotonic() - self.began}
+        return {
+            "logs": logs.log_lines(self.folder),
+            "elapsed": self.elapsed + time.monotonic() - self.began,
+        }
 
     def _fail(self, error: Exception) -> None:
-        (self.folder / FAILURE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        (self.folder / FAILURE).write_text(
+            "".join(traceback.format_exception(error)), encoding="utf-8"
+        )
         write_status(self.folder, **{**self.progress.status("failed"), "error": str(error)})
         self._note(f"failed at step {self.model.num_timesteps}: {error}")
 
@@ -288,7 +359,11 @@ class _Run:
         config = self.config.plain()
         if path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))["config"] == config:
             return  # a resumed run keeps the command it was started with
-        record = {"config": config, "class_defaults": class_defaults(self.config), "provenance": provenance()}
+        record = {
+            "config": config,
+            "class_defaults": class_defaults(self.config),
+            "provenance": provenance(),
+        }
         part = path.with_suffix(".part")
         part.write_text(yaml.safe_dump(record, sort_keys=False), encoding="utf-8")
         os.replace(part, path)

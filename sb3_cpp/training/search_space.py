@@ -26,7 +26,10 @@ class Dimension:
     def suggest(self, trial: "optuna.Trial") -> Any:
         if self.choices:
             # Optuna keeps only plain values; lists (net_arch) travel as text
-            plain = [json.dumps(choice) if isinstance(choice, (list, dict)) else choice for choice in self.choices]
+            plain = [
+                json.dumps(choice) if isinstance(choice, (list, dict)) else choice
+                for choice in self.choices
+            ]
             return trial.suggest_categorical(self.name, plain)
         if isinstance(self.low, int) and isinstance(self.high, int):
             return trial.suggest_int(self.name, self.low, self.high, log=self.log)
@@ -46,9 +49,18 @@ def search_space(suite: Suite, algo: str) -> list[Dimension]:
         )
     for key in own:
         if key.split(".")[0] not in known:
-            raise InvalidArgument(f"suite {suite.name}, search, {algo}: no hyperparameter {key!r}{suggestion(key, known)}")
-    shared = {key: value for key, value in (suite.search.get("shared") or {}).items() if key.split(".")[0] in known}
-    return [_dimension(key, value, f"suite {suite.name}, search, {key}") for key, value in {**shared, **own}.items()]
+            raise InvalidArgument(
+                f"suite {suite.name}, search, {algo}: no hyperparameter {key!r}{suggestion(key, known)}"
+            )
+    shared = {
+        key: value
+        for key, value in (suite.search.get("shared") or {}).items()
+        if key.split(".")[0] in known
+    }
+    return [
+        _dimension(key, value, f"suite {suite.name}, search, {key}")
+        for key, value in {**shared, **own}.items()
+    ]
 
 
 def _dimension(name: str, entry: Any, place: str) -> Dimension:

@@ -13,7 +13,12 @@ import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.storages import (
+    BaseStorage,
+    JournalStorage,
+    RDBStorage,
+    RetryHeartbeatStaleTrialCallback,
+)
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
@@ -48,7 +53,9 @@ class SeededTPE(BaseSampler):
             self._sampler = TPESampler(seed=int(state), constant_liar=True)
         self._sampler.before_trial(study, trial)
 
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
         return self._sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(
@@ -56,10 +63,14 @@ class SeededTPE(BaseSampler):
     ) -> dict[str, Any]:
         return self._sampler.sample_relative(study, trial, search_space)
 
-    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution) -> Any:
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
         return self._sampler.sample_independent(study, trial, name, distribution)
 
-    def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any) -> None:
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Any
+    ) -> None:
         self._sampler.after_trial(study, trial, state, values)
 
 
@@ -82,11 +93,17 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
                     engine,
                     heartbeat_interval=heartbeat,
                     grace_period=2 * heartbeat,
-                    heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRY),
+                    heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(
+                        max_retry=_MAX_RETRY
+                    ),
                 )
-        except OperationalError as error:  # several workers make the tables at once; the others find them a moment later
+        except (
+            OperationalError
+        ) as error:  # several workers make the tables at once; the others find them a moment later
             if attempt == 9 or "already exists" not in str(error):
-                raise InvalidArgument(f"--storage cannot be opened: {' '.join(str(error.orig).split())}") from None
+                raise InvalidArgument(
+                    f"--storage cannot be opened: {' '.join(str(error.orig).split())}"
+                ) from None
             time.sleep(0.3 * (attempt + 1))
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError, DatabaseError) as error:
             raise InvalidArgument(
@@ -109,7 +126,11 @@ def _check_journal(path: Path) -> None:
 
 
 def open_study(
-    name: str, storage: BaseStorage, seed: int, settings: dict[str, Any], pruner: optuna.pruners.BasePruner
+    name: str,
+    storage: BaseStorage,
+    seed: int,
+    settings: dict[str, Any],
+    pruner: optuna.pruners.BasePruner,
 ) -> optuna.Study:
     """Create the study or go on with it; one made with other settings is refused."""
     directions = ["maximize", "minimize"] if settings["objective"] == "pareto" else ["maximize"]
@@ -135,14 +156,21 @@ def open_study(
         study.set_user_attr("settings", settings)
     elif there != settings:
         different = [
-            f"{key}: {there.get(key)} there, {value} here" for key, value in settings.items() if there.get(key) != value
+            f"{key}: {there.get(key)} there, {value} here"
+            for key, value in settings.items()
+            if there.get(key) != value
         ]
-        raise InvalidArgument(f"study {name!r} has other settings ({'; '.join(different)}); choose another --study")
+        raise InvalidArgument(
+            f"study {name!r} has other settings ({'; '.join(different)}); choose another --study"
+        )
     return study
 
 
 def run_trials(
-    study: optuna.Study, objective: Callable[[optuna.Trial], Any], total: int, report: Callable[[str], None]
+    study: optuna.Study,
+    objective: Callable[[optuna.Trial], Any],
+    total: int,
+    report: Callable[[str], None],
 ) -> None:
     """Take part until the study has ``total`` ended trials (complete or pruned), no more: many workers may do this at once."""
 
@@ -172,10 +200,14 @@ def run_trials(
             except ValueError as error:
                 if not str(error).startswith("Cannot tell a FAIL trial"):
                     raise
-                report("a trial of this worker was taken for dead (no sign of life for too long); it is tried again")
+                report(
+                    "a trial of this worker was taken for dead (no sign of life for too long); it is tried again"
+                )
             continue
         if not _can_be_judged(study) and any(_host(t) != socket.gethostname() for t in running):
-            report("the last trials are running on other machines; should one of them die, run the same command again")
+            report(
+                "the last trials are running on other machines; should one of them die, run the same command again"
+            )
             return
         if not told:
             report(f"waiting for the last {len(running)} running trials of other workers")
@@ -203,7 +235,9 @@ def retry_dead_trials(study: optuna.Study) -> None:
             host, _, process = trial.user_attrs.get("worker", ":").rpartition(":")
             if host == socket.gethostname() and process.isdigit() and not _alive(int(process)):
                 study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-                RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRY)(study, study.trials[trial.number])
+                RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRY)(
+                    study, study.trials[trial.number]
+                )
 
 
 def _alive(process: int) -> bool:

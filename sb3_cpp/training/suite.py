@@ -73,12 +73,18 @@ class RunConfig:
         if self.seed >= 2**32:  # as numpy has it
             raise InvalidArgument(f"seed must be below 2**32, got {self.seed}")
         if not isinstance(self.keep_checkpoint, bool):
-            raise InvalidArgument(f"keep_checkpoint must be true or false, got {self.keep_checkpoint!r}")
+            raise InvalidArgument(
+                f"keep_checkpoint must be true or false, got {self.keep_checkpoint!r}"
+            )
         for name in ("env_kwargs", "hyperparameters"):
             if not isinstance(getattr(self, name), Mapping):
-                raise InvalidArgument(f"{name} must be a mapping of names to values, got {getattr(self, name)!r}")
+                raise InvalidArgument(
+                    f"{name} must be a mapping of names to values, got {getattr(self, name)!r}"
+                )
         if "render_mode" in self.env_kwargs:
-            raise InvalidArgument("env_kwargs must not have a render_mode: nobody watches while a run trains")
+            raise InvalidArgument(
+                "env_kwargs must not have a render_mode: nobody watches while a run trains"
+            )
 
     def _check_whole(self, name: str, low: float) -> None:
         value = getattr(self, name)
@@ -100,7 +106,9 @@ class RunConfig:
         return max(self.n_timesteps // 10, 1) if self.save_freq is None else max(self.save_freq, 0)
 
     def folder(self, root: str | Path) -> Path:
-        return Path(root) / self.suite / self.algo / self.env.replace("/", "-") / f"seed_{self.seed}"
+        return (
+            Path(root) / self.suite / self.algo / self.env.replace("/", "-") / f"seed_{self.seed}"
+        )
 
     def plain(self) -> dict[str, Any]:
         """For config.yml."""
@@ -125,7 +133,9 @@ class Suite:
     algos: dict[str, dict[str, Any]]
     search: dict[str, dict[str, Any]]
 
-    def run_config(self, algo: str, env: str, seed: int, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    def run_config(
+        self, algo: str, env: str, seed: int, overrides: Mapping[str, Any] | None = None
+    ) -> RunConfig:
         """The settings of one run, merged and checked."""
         own = dict(self.algos.get(algo) or {})
         name = own.pop("algorithm", algo)
@@ -154,17 +164,33 @@ class Suite:
             merged = merge(merged, values)
         run = {key: merged.pop(key) for key in RUN_KEYS if key in merged}
         if "n_timesteps" not in run:
-            raise InvalidArgument(f"{env} is in no suite, so the number of steps must be given: -n STEPS")
-        return RunConfig(suite=self.name, algo=algo, env=env, seed=seed, algorithm=name, hyperparameters=merged, **run)
+            raise InvalidArgument(
+                f"{env} is in no suite, so the number of steps must be given: -n STEPS"
+            )
+        return RunConfig(
+            suite=self.name,
+            algo=algo,
+            env=env,
+            seed=seed,
+            algorithm=name,
+            hyperparameters=merged,
+            **run,
+        )
 
     def _fitting(self, algorithm: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
         """Those that the algorithm has; a key that no algorithm has is a mistake."""
         own = hyperparameter_defaults(algorithm)
-        everyone = {key for name in algorithm_names() for key in hyperparameter_defaults(get_algorithm(name))}
+        everyone = {
+            key
+            for name in algorithm_names()
+            for key in hyperparameter_defaults(get_algorithm(name))
+        }
         for key in values:
             if key not in RUN_KEYS and key not in everyone:
                 known = [*RUN_KEYS, *sorted(everyone)]
-                raise InvalidArgument(f"{place}: no algorithm has a hyperparameter {key!r}{suggestion(str(key), known)}")
+                raise InvalidArgument(
+                    f"{place}: no algorithm has a hyperparameter {key!r}{suggestion(str(key), known)}"
+                )
         return {key: value for key, value in values.items() if key in RUN_KEYS or key in own}
 
 
@@ -173,13 +199,17 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged
 
 
 def suite_names() -> list[str]:
     """The suites at hand, by name."""
-    return sorted({path.stem for place in _PLACES for path in place.glob("*.yml") if _is_suite(path)})
+    return sorted(
+        {path.stem for place in _PLACES for path in place.glob("*.yml") if _is_suite(path)}
+    )
 
 
 def _is_suite(path: Path) -> bool:
@@ -193,12 +223,16 @@ def load_suite(name: str | Path) -> Suite:
     else:
         found = [place / f"{name}.yml" for place in _PLACES if (place / f"{name}.yml").is_file()]
         if not found:
-            raise InvalidArgument(f"unknown suite {str(name)!r}{suggestion(str(name), suite_names())}")
+            raise InvalidArgument(
+                f"unknown suite {str(name)!r}{suggestion(str(name), suite_names())}"
+            )
         path = found[0]
     content = load_yaml(path)
     for key in content:
         if key not in SECTIONS:
-            raise InvalidArgument(f"{path}: unknown section {key!r}{suggestion(str(key), SECTIONS)}")
+            raise InvalidArgument(
+                f"{path}: unknown section {key!r}{suggestion(str(key), SECTIONS)}"
+            )
     sections = {key: _section(content, key, path) for key in SECTIONS}
     for key in ("envs", "algos", "search"):
         for entry in sections[key]:
@@ -252,4 +286,6 @@ def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) ->
     for key, value in (flags or {}).items():
         if value is not None and key in overrides:
             raise InvalidArgument(f"{key} must be given once, by its flag or in -params")
-    return merge(overrides, {key: value for key, value in (flags or {}).items() if value is not None})
+    return merge(
+        overrides, {key: value for key, value in (flags or {}).items() if value is not None}
+    )

@@ -35,24 +35,34 @@ def train(
 ) -> int:
     """Train one run and say where it is; returns the exit code of the script."""
     check_environment(env)
-    given = {"n_timesteps": n_timesteps, "eval_freq": eval_freq, "eval_episodes": eval_episodes, "save_freq": save_freq}
+    given = {
+        "n_timesteps": n_timesteps,
+        "eval_freq": eval_freq,
+        "eval_episodes": eval_episodes,
+        "save_freq": save_freq,
+    }
     overrides = parse_overrides(list(params), given)
     if n_threads is not None:
         check_whole_number("--num-threads", n_threads, 1)
-    config = (load_suite(suite) if suite is not None else suite_of(env)).run_config(algo, env, seed, overrides)
+    config = (load_suite(suite) if suite is not None else suite_of(env)).run_config(
+        algo, env, seed, overrides
+    )
     if start_from is not None:
         _check_start(Path(start_from).resolve(), config.folder(root).resolve(), overrides)
     writers = _writers(config, tensorboard, track)
     if config.evaluate_every and not has_time_limit(env, config.max_episode_steps):
         print(
-            f"note: {env} has no time limit, so an evaluation may never end; -params max_episode_steps:N sets one", flush=True
+            f"note: {env} has no time limit, so an evaluation may never end; -params max_episode_steps:N sets one",
+            flush=True,
         )
     print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
     if start_from is not None:
         print(f"from {start_from}, with the hyperparameters it was saved with", flush=True)
     show = "bar" if progress else "lines"
     try:
-        outcome = train_run(config, root, start_from=start_from, show=show, writers=writers, n_threads=n_threads)
+        outcome = train_run(
+            config, root, start_from=start_from, show=show, writers=writers, n_threads=n_threads
+        )
     except RunFailed as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -77,7 +87,11 @@ def _conclusion(outcome: Outcome) -> str:
     if outcome.state == "kept":
         return f"already finished: {outcome.folder} (to go on: -i {outcome.folder} -n MORE_STEPS)"
     returns = outcome.final_returns
-    result = f", return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes" if returns else ""
+    result = (
+        f", return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes"
+        if returns
+        else ""
+    )
     return f"finished: {outcome.folder}{result}"
 
 
@@ -88,7 +102,9 @@ def _writers(config: RunConfig, tensorboard: str | None, track: bool) -> list[KV
         try:
             writers.append(TensorBoardOutputFormat(str(config.folder(tensorboard))))
         except AssertionError:
-            raise InvalidArgument("--tensorboard needs a further package: pip install tensorboard") from None
+            raise InvalidArgument(
+                "--tensorboard needs a further package: pip install tensorboard"
+            ) from None
     if track:
         writers.append(WandbOutputFormat(config))
     return writers
@@ -103,10 +119,17 @@ class WandbOutputFormat(KVWriter):
         except ImportError:
             raise InvalidArgument("--track needs Weights & Biases: pip install wandb") from None
         group = f"{config.algo}/{config.env}"
-        self.run = wandb.init(project="sb3_cpp", group=group, name=f"{group}/{config.seed}", config=config.plain())
+        self.run = wandb.init(
+            project="sb3_cpp", group=group, name=f"{group}/{config.seed}", config=config.plain()
+        )
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
-        self.run.log({key: value for key, value in key_values.items() if isinstance(value, (int, float))}, step=step)
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
+        self.run.log(
+            {key: value for key, value in key_values.items() if isinstance(value, (int, float))},
+            step=step,
+        )
 
     def close(self) -> None:
         self.run.finish()

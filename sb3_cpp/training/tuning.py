@@ -27,7 +27,9 @@ try:
     from sb3_cpp.training import tuning_report
     from sb3_cpp.training.study import open_storage, open_study, run_trials
 except ImportError as error:
-    raise InvalidArgument(f"tuning needs a further package: pip install 'sb3_cpp[tune]' ({error})") from None
+    raise InvalidArgument(
+        f"tuning needs a further package: pip install 'sb3_cpp[tune]' ({error})"
+    ) from None
 
 EVALUATIONS = 10
 FRESH_SEED = 10_000  # seeds of the re-evaluation, never used in the search
@@ -59,7 +61,11 @@ class Search:
     folder: Path
 
     def run(
-        self, values: dict[str, Any], seed: int, folder: Path, watch: Callable[[list[float]], None] | None = None
+        self,
+        values: dict[str, Any],
+        seed: int,
+        folder: Path,
+        watch: Callable[[list[float]], None] | None = None,
     ) -> Score:
         """Train one run with a trial's values."""
         fixed = {
@@ -77,7 +83,9 @@ class Search:
             if watch is not None:
                 watch(means)
 
-        outcome = train_run(config, folder=folder, show="nothing", on_evaluation=remember, n_threads=1)
+        outcome = train_run(
+            config, folder=folder, show="nothing", on_evaluation=remember, n_threads=1
+        )
         if outcome.state == "interrupted":
             raise KeyboardInterrupt
         (folder / MODEL).unlink(missing_ok=True)
@@ -93,7 +101,9 @@ class Search:
 
         def watch(means: list[float]) -> None:
             so_far = [s.value for s in scores]
-            trial.report(float(np.mean([*so_far, means[-1]])), len(scores) * (EVALUATIONS + 1) + len(means))
+            trial.report(
+                float(np.mean([*so_far, means[-1]])), len(scores) * (EVALUATIONS + 1) + len(means)
+            )
             if trial.should_prune():
                 raise StopRun
 
@@ -107,9 +117,14 @@ class Search:
             trial.set_user_attr("failure", str(error))
             raise optuna.TrialPruned(str(error)) from None
         except KeyboardInterrupt:
-            trial.study.enqueue_trial(trial.params, user_attrs={"folder": name})  # for whoever goes on with the study
+            trial.study.enqueue_trial(
+                trial.params, user_attrs={"folder": name}
+            )  # for whoever goes on with the study
             raise
-        value, falls = float(np.mean([s.value for s in scores])), float(np.mean([s.oscillation for s in scores]))
+        value, falls = (
+            float(np.mean([s.value for s in scores])),
+            float(np.mean([s.oscillation for s in scores])),
+        )
         trial.set_user_attr("return", value)
         trial.set_user_attr("oscillation", falls)
         return (value, falls) if pareto else value
@@ -135,7 +150,11 @@ def tune(
     root: str = "runs",
 ) -> int:
     """Take part in a study until it has its trials, then re-evaluate the best; returns the exit code of the script."""
-    for name, number, low in (("--trials", trials, 1), ("-n", n_timesteps, 1), ("--seeds-per-trial", seeds_per_trial, 1)):
+    for name, number, low in (
+        ("--trials", trials, 1),
+        ("-n", n_timesteps, 1),
+        ("--seeds-per-trial", seeds_per_trial, 1),
+    ):
         check_number(name, number, low)
     for name, number, low in (
         ("--top", top, 0),
@@ -150,9 +169,15 @@ def tune(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     chosen = load_suite(suite) if suite is not None else suite_of(env)
     overrides = parse_overrides(list(params))
-    dimensions = [dimension for dimension in search_space(chosen, algo) if not is_fixed(dimension.name, overrides)]
+    dimensions = [
+        dimension
+        for dimension in search_space(chosen, algo)
+        if not is_fixed(dimension.name, overrides)
+    ]
     if not dimensions:
-        raise InvalidArgument(f"-params must leave something to search, got all of it: {', '.join(params)}")
+        raise InvalidArgument(
+            f"-params must leave something to search, got all of it: {', '.join(params)}"
+        )
     for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
         if key in overrides:
             raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
@@ -161,7 +186,9 @@ def tune(
     seeds = tuple(range(seeds_per_trial))
     search = Search(chosen, algo, env, n_timesteps, seeds, overrides, folder)
     # A mistake shows before the study is made
-    check_buildable([chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))])
+    check_buildable(
+        [chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))]
+    )
     settings = {
         "suite": chosen.name,
         "algo": algo,
@@ -180,24 +207,33 @@ def tune(
         settings,
         rule if pruner == "median" else optuna.pruners.NopPruner(),
     )
-    print(f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, into {folder}", flush=True)
+    print(
+        f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, into {folder}",
+        flush=True,
+    )
 
     def objective_of(trial: optuna.Trial) -> Any:
         result = search.objective(trial, dimensions, objective == "pareto")
-        print(f"trial {trial.number}: {_words(trial.user_attrs)} with {_short(trial.params)}", flush=True)
+        print(
+            f"trial {trial.number}: {_words(trial.user_attrs)} with {_short(trial.params)}",
+            flush=True,
+        )
         return result
 
     try:
         run_trials(opened, objective_of, trials, print)
         return _conclude(opened, search, top, top_seeds)
     except KeyboardInterrupt:
-        print(f"stopped; to go on, run the same command again:\n  {shlex.join([Path(sys.executable).name, *sys.argv])}")
+        print(
+            f"stopped; to go on, run the same command again:\n  {shlex.join([Path(sys.executable).name, *sys.argv])}"
+        )
         return 130
 
 
 def _short(params: dict[str, Any]) -> str:
     return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}" for name, value in params.items()
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in params.items()
     )
 
 
@@ -218,7 +254,9 @@ def _conclude(study: optuna.Study, search: Search, top: int, top_seeds: int) -> 
         for trial in best[:top]:
             _reevaluate(study, search, trial, top_seeds)
         print(tuning_report.summary(study))
-        for path in tuning_report.write(study, search.folder, search.env, search.algo, best, search.overrides):
+        for path in tuning_report.write(
+            study, search.folder, search.env, search.algo, best, search.overrides
+        ):
             print(f"written: {path}")
     return 0
 
@@ -230,8 +268,13 @@ def _reevaluate(study: optuna.Study, search: Search, trial: FrozenTrial, seeds: 
     for i in range(len(values), seeds):
         seed = FRESH_SEED + i
         result = search.run(
-            hyperparameters(trial.params), seed, search.folder / "top" / f"trial_{trial.number}" / f"seed_{seed}"
+            hyperparameters(trial.params),
+            seed,
+            search.folder / "top" / f"trial_{trial.number}" / f"seed_{seed}",
         )
         values = [*values, result.value]
         study.set_user_attr("fresh", {**known, str(trial.number): values})
-    print(f"trial {trial.number} with {seeds} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}", flush=True)
+    print(
+        f"trial {trial.number} with {seeds} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}",
+        flush=True,
+    )

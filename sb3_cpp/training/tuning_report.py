@@ -34,13 +34,27 @@ def best_trials(study: optuna.Study, count: int) -> list[FrozenTrial]:
 
 def summary(study: optuna.Study) -> str:
     """How its trials ended; those nobody needed any more, because others ended at the same moment, do not count."""
-    states = [trial.state for trial in study.get_trials(deepcopy=False) if "superfluous" not in trial.user_attrs]
-    counts = {state: states.count(state) for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)}
-    return f"study {study.study_name}: " + ", ".join(f"{count} {state.name.lower()}" for state, count in counts.items())
+    states = [
+        trial.state
+        for trial in study.get_trials(deepcopy=False)
+        if "superfluous" not in trial.user_attrs
+    ]
+    counts = {
+        state: states.count(state)
+        for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+    }
+    return f"study {study.study_name}: " + ", ".join(
+        f"{count} {state.name.lower()}" for state, count in counts.items()
+    )
 
 
 def write(
-    study: optuna.Study, folder: Path, env: str, algo: str, best: list[FrozenTrial], fixed: Mapping[str, Any] | None = None
+    study: optuna.Study,
+    folder: Path,
+    env: str,
+    algo: str,
+    best: list[FrozenTrial],
+    fixed: Mapping[str, Any] | None = None,
 ) -> list[Path]:
     """All files of the report; those a study has too few trials for are left out.
 
@@ -49,7 +63,10 @@ def write(
     paths = [_write_trials(study, folder / "trials.csv")]
     if best:
         paths.append(_write_best(study, folder / "best.yml", env, algo, best, fixed or {}))
-        paths += [_plot_history(study, folder / "history.png"), _plot_pareto(study, folder / "pareto.png")]
+        paths += [
+            _plot_history(study, folder / "history.png"),
+            _plot_pareto(study, folder / "pareto.png"),
+        ]
         importance = _plot_importance(study, folder / "importance.png")
         paths += [importance] if importance else []
     return paths
@@ -63,18 +80,36 @@ def _write_trials(study: optuna.Study, path: Path) -> Path:
         writer.writerow(["number", "state", "return", "oscillation", *names])
         for trial in trials:
             measures = [trial.user_attrs.get(name, "") for name in ("return", "oscillation")]
-            writer.writerow([trial.number, trial.state.name, *measures, *(trial.params.get(name, "") for name in names)])
+            writer.writerow(
+                [
+                    trial.number,
+                    trial.state.name,
+                    *measures,
+                    *(trial.params.get(name, "") for name in names),
+                ]
+            )
     return path
 
 
 def _write_best(
-    study: optuna.Study, path: Path, env: str, algo: str, best: list[FrozenTrial], fixed: Mapping[str, Any]
+    study: optuna.Study,
+    path: Path,
+    env: str,
+    algo: str,
+    best: list[FrozenTrial],
+    fixed: Mapping[str, Any],
 ) -> Path:
     """The block of the trial that did best with fresh seeds, ready for a suite, with its figures as a comment."""
     fresh: dict[str, list[float]] = study.user_attrs.get("fresh", {})
-    winner = max(best, key=lambda trial: np.mean(fresh.get(str(trial.number), [trial.user_attrs["return"]])))
+    winner = max(
+        best, key=lambda trial: np.mean(fresh.get(str(trial.number), [trial.user_attrs["return"]]))
+    )
     values = fresh.get(str(winner.number), [])
-    again = f"; {len(values)} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}" if values else ""
+    again = (
+        f"; {len(values)} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}"
+        if values
+        else ""
+    )
     block = {"envs": {env: {"algos": {algo: merge(fixed, hyperparameters(winner.params))}}}}
     comment = (
         f"# study {study.study_name}, trial {winner.number} of {len(study.get_trials(deepcopy=False))}, found with return "
@@ -103,20 +138,50 @@ def _plot_history(study: optuna.Study, path: Path) -> Path:
     values = np.array([trial.user_attrs["return"] for trial in done])
     numbers = [trial.number for trial in done]
     ax.scatter(numbers, values, s=14, color=_POINT, label="complete")
-    ax.step(numbers, np.maximum.accumulate(values), where="post", color=_BEST, linewidth=1.4, label="best so far")
-    pruned = [t for t in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)) if t.intermediate_values]
+    ax.step(
+        numbers,
+        np.maximum.accumulate(values),
+        where="post",
+        color=_BEST,
+        linewidth=1.4,
+        label="best so far",
+    )
+    pruned = [
+        t
+        for t in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,))
+        if t.intermediate_values
+    ]
     if pruned:
         last = [t.intermediate_values[max(t.intermediate_values)] for t in pruned]
-        ax.scatter([t.number for t in pruned], last, s=14, color=_PRUNED, marker="x", label="pruned, at that moment")
+        ax.scatter(
+            [t.number for t in pruned],
+            last,
+            s=14,
+            color=_PRUNED,
+            marker="x",
+            label="pruned, at that moment",
+        )
     return save_figure(figure, path, legend_from=ax)
 
 
 def _plot_pareto(study: optuna.Study, path: Path) -> Path:
-    figure, ax = _axes(f"{study.study_name}: return against oscillation", "oscillation (less is better)", "return")
-    points = np.array([(t.user_attrs["oscillation"], t.user_attrs["return"]) for t in complete_trials(study)])
+    figure, ax = _axes(
+        f"{study.study_name}: return against oscillation", "oscillation (less is better)", "return"
+    )
+    points = np.array(
+        [(t.user_attrs["oscillation"], t.user_attrs["return"]) for t in complete_trials(study)]
+    )
     ax.scatter(points[:, 0], points[:, 1], s=14, color=_POINT, label="trials")
     front = pareto_front(points)
-    ax.plot(front[:, 0], front[:, 1], color=_BEST, marker="o", markersize=4, linewidth=1.4, label="no trial is better in both")
+    ax.plot(
+        front[:, 0],
+        front[:, 1],
+        color=_BEST,
+        marker="o",
+        markersize=4,
+        linewidth=1.4,
+        label="no trial is better in both",
+    )
     return save_figure(figure, path, legend_from=ax)
 
 
@@ -133,12 +198,18 @@ def _plot_importance(study: optuna.Study, path: Path) -> Path | None:
     """Share of the variance of the return each hyperparameter explains among the better trials (PED-ANOVA)."""
     if len(complete_trials(study)) < _MIN_FOR_IMPORTANCE:
         return None
-    with warnings.catch_warnings():  # it warns that it explains low values of the target, which is why the sign is turned
+    with (
+        warnings.catch_warnings()
+    ):  # it warns that it explains low values of the target, which is why the sign is turned
         warnings.simplefilter("ignore", UserWarning)
         importances = get_param_importances(
-            study, evaluator=PedAnovaImportanceEvaluator(), target=lambda trial: -trial.user_attrs["return"]
+            study,
+            evaluator=PedAnovaImportanceEvaluator(),
+            target=lambda trial: -trial.user_attrs["return"],
         )
-    figure, ax = _axes(f"{study.study_name}: importance for the return", "importance (PED-ANOVA)", "")
+    figure, ax = _axes(
+        f"{study.study_name}: importance for the return", "importance (PED-ANOVA)", ""
+    )
     names = list(importances)[::-1]
     ax.barh(names, [importances[name] for name in names], color=_POINT)
     ax.grid(axis="y", visible=False)

@@ -21,11 +21,15 @@ def check_video(path: str | Path) -> Path:
         try:
             import imageio_ffmpeg  # noqa: F401
         except ImportError:
-            raise InvalidArgument("mp4 needs a further package: pip install 'sb3_cpp[video]'; or record a .gif") from None
+            raise InvalidArgument(
+                "mp4 needs a further package: pip install 'sb3_cpp[video]'; or record a .gif"
+            ) from None
     return path
 
 
-def annotate(frame: np.ndarray, probabilities: Sequence[float] | None, action: int, title: str) -> np.ndarray:
+def annotate(
+    frame: np.ndarray, probabilities: Sequence[float] | None, action: int, title: str
+) -> np.ndarray:
     """The frame with a line of text and a bar per action below it, the action taken in the warm colour."""
     rows = 1 + (len(probabilities) if probabilities is not None else 0)
     height, width = frame.shape[:2]
@@ -37,7 +41,9 @@ def annotate(frame: np.ndarray, probabilities: Sequence[float] | None, action: i
         top = height + 3 + (a + 1) * _ROW
         draw.text((6, top), f"action {a}: {p:.3f}", fill=_TEXT, font=font)
         left, room = 110, max(width - 116, 1)
-        draw.rectangle((left, top + 3, left + room * p, top + _ROW - 5), fill=_TAKEN if a == action else _OTHER)
+        draw.rectangle(
+            (left, top + 3, left + room * p, top + _ROW - 5), fill=_TAKEN if a == action else _OTHER
+        )
     return np.asarray(canvas)
 
 

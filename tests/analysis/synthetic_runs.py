@@ -35,24 +35,46 @@ def write_run(
     """A run evaluated at even steps, with training episodes of equal length; ``episodes`` are their returns."""
     folder = root / suite / algo / env.replace("/", "-") / f"seed_{seed}"
     folder.mkdir(parents=True)
-    config = {"suite": suite, "algo": algo, "env": env, "seed": seed, "n_timesteps": n_timesteps, "algorithm": algo}
+    config = {
+        "suite": suite,
+        "algo": algo,
+        "env": env,
+        "seed": seed,
+        "n_timesteps": n_timesteps,
+        "algorithm": algo,
+    }
     config |= {"n_envs": n_envs, "hyperparameters": {"gamma": 0.99}}
     record = {"config": config, "class_defaults": {"batch_size": 32}, "provenance": PROVENANCE}
     (folder / "config.yml").write_text(yaml.safe_dump(record, sort_keys=False))
     with (folder / "monitor.csv").open("w") as file:
         file.write('#{"t_start": 0.0, "env_id": "x"}\n')
-        rows = [(value, n_timesteps // max(len(episodes), 1), 0.5 * (i + 1)) for i, value in enumerate(episodes)]
+        rows = [
+            (value, n_timesteps // max(len(episodes), 1), 0.5 * (i + 1))
+            for i, value in enumerate(episodes)
+        ]
         csv.writer(file).writerows([("r", "l", "t"), *rows])
     if len(evaluations):
         steps = np.linspace(0, n_timesteps, len(evaluations) + 1)[1:].astype(int)
-        results = np.array(evaluations, dtype=float)[:, None] + np.array([-0.5, 0.5])  # two episodes around the mean
-        np.savez(folder / "evaluations.npz", timesteps=steps, results=results, ep_lengths=np.ones_like(results, dtype=int))
+        results = np.array(evaluations, dtype=float)[:, None] + np.array(
+            [-0.5, 0.5]
+        )  # two episodes around the mean
+        np.savez(
+            folder / "evaluations.npz",
+            timesteps=steps,
+            results=results,
+            ep_lengths=np.ones_like(results, dtype=int),
+        )
     if len(zetas):
         with (folder / "iterations.csv").open("w") as file:
-            rows = [(k + 1, 10 * (k + 1), zeta, 0.1, 0.5, 20.0, "", 0) for k, zeta in enumerate(zetas)]
+            rows = [
+                (k + 1, 10 * (k + 1), zeta, 0.1, 0.5, 20.0, "", 0) for k, zeta in enumerate(zetas)
+            ]
             header = ("K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean", "episodes")
             csv.writer(file).writerows([header, *rows])
-    status: dict[str, Any] = {"state": state, "timesteps": n_timesteps if state == "finished" else n_timesteps // 2}
+    status: dict[str, Any] = {
+        "state": state,
+        "timesteps": n_timesteps if state == "finished" else n_timesteps // 2,
+    }
     (folder / "status.json").write_text(json.dumps(status | ({"error": error} if error else {})))
     if state == "finished":
         (folder / "model.zip").write_bytes(b"")
@@ -72,7 +94,19 @@ def write_grid(
     for e, env in enumerate(envs):
         for a, algo in enumerate(algos):
             for seed in range(seeds):
-                curve = 10.0 ** (e + 1) * (np.linspace(0.1, 1.0 - 0.1 * a, 10) + rng.normal(0, 0.02 + 0.05 * a, 10))
-                zetas = np.linspace(0.001, 0.3, 12) * (1 + 0.1 * seed) if algo in ("cpp", "cpi") else ()
-                write_run(root, algo, env, seed, evaluations=curve, episodes=np.repeat(curve, 20), zetas=zetas)
+                curve = 10.0 ** (e + 1) * (
+                    np.linspace(0.1, 1.0 - 0.1 * a, 10) + rng.normal(0, 0.02 + 0.05 * a, 10)
+                )
+                zetas = (
+                    np.linspace(0.001, 0.3, 12) * (1 + 0.1 * seed) if algo in ("cpp", "cpi") else ()
+                )
+                write_run(
+                    root,
+                    algo,
+                    env,
+                    seed,
+                    evaluations=curve,
+                    episodes=np.repeat(curve, 20),
+                    zetas=zetas,
+                )
     return root

@@ -29,7 +29,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def test_order_is_ours_first_then_baselines_then_the_alphabet() -> None:
-    assert ordered(["zeta", "ppo", "alpha", "dqn", "cpp", "cvi", "cpp"]) == ["cpp", "cvi", "dqn", "ppo", "alpha", "zeta"]
+    assert ordered(["zeta", "ppo", "alpha", "dqn", "cpp", "cvi", "cpp"]) == [
+        "cpp",
+        "cvi",
+        "dqn",
+        "ppo",
+        "alpha",
+        "zeta",
+    ]
 
 
 def test_task_table_is_the_iqm_over_seeds(results: Results) -> None:
@@ -50,11 +57,16 @@ def test_an_interval_of_oscillations_does_not_reach_below_zero(tmp_path: Path) -
     assert row.iqm == pytest.approx(4.0)
 
 
-def test_suite_table_pools_normalised_values_and_compares_with_the_reference(results: Results) -> None:
+def test_suite_table_pools_normalised_values_and_compares_with_the_reference(
+    results: Results,
+) -> None:
     table = suite_table(results, "cpp").set_index(["algo", "measure"])
     runs = results.used()
     pools = {
-        algo: {task: group.normalised_return.to_numpy() for task, group in runs[runs.algo == algo].groupby("task")}
+        algo: {
+            task: group.normalised_return.to_numpy()
+            for task, group in runs[runs.algo == algo].groupby("task")
+        }
         for algo in ("cpp", "ppo")
     }
     row = table.loc[("ppo", "normalised_return")]
@@ -66,7 +78,11 @@ def test_suite_table_pools_normalised_values_and_compares_with_the_reference(res
 
 
 def test_less_oscillation_is_better(results: Results) -> None:
-    row = suite_table(results, "cpp").set_index(["algo", "measure"]).loc[("ppo", "normalised_oscillation_l2")]
+    row = (
+        suite_table(results, "cpp")
+        .set_index(["algo", "measure"])
+        .loc[("ppo", "normalised_oscillation_l2")]
+    )
     assert row.difference < 0.0
     assert row.better > 0.5
 
@@ -87,7 +103,10 @@ def test_p_values_are_those_of_scipy_and_holms_family_is_one_measure(results: Re
     rows = table[table.measure == "final_return"]
     assert len(rows) == 4  # two algorithms on two tasks
     for row in rows.itertuples():
-        a, b = (runs[(runs.task == row.task) & (runs.algo == algo)].final_return.to_numpy() for algo in ("cpp", row.algo))
+        a, b = (
+            runs[(runs.task == row.task) & (runs.algo == algo)].final_return.to_numpy()
+            for algo in ("cpp", row.algo)
+        )
         assert row.welch == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue)
         assert row.mann_whitney == pytest.approx(stats.mannwhitneyu(a, b, method="exact").pvalue)
     assert rows.welch_holm.tolist() == pytest.approx(holm_correction(rows.welch).tolist())
@@ -99,18 +118,29 @@ def test_a_single_run_has_no_p_value_and_no_part_in_the_family(tmp_path: Path) -
     table = significance_table(load_results(tmp_path), "cpp").set_index(["measure", "algo"])
     assert np.isnan(table.loc[("final_return", "mdqn"), "welch"])
     assert np.isnan(table.loc[("final_return", "mdqn"), "welch_holm"])
-    assert table.loc[("final_return", "dqn"), "welch_holm"] == table.loc[("final_return", "dqn"), "welch"]
+    assert (
+        table.loc[("final_return", "dqn"), "welch_holm"]
+        == table.loc[("final_return", "dqn"), "welch"]
+    )
 
 
 def test_pareto_front_by_hand() -> None:
-    points = {"high": (9.0, 5.0), "smooth": (3.0, 1.0), "beaten": (3.0, 2.0), "twin": (3.0, 1.0), "worst": (1.0, 6.0)}
+    points = {
+        "high": (9.0, 5.0),
+        "smooth": (3.0, 1.0),
+        "beaten": (3.0, 2.0),
+        "twin": (3.0, 1.0),
+        "worst": (1.0, 6.0),
+    }
     assert pareto_front(points) == ["high", "smooth", "twin"]
 
 
 def test_positions_are_stated_for_every_other_algorithm(results: Results) -> None:
     lines = positions(results, "cpp")
     assert [line.split(":")[0] for line in lines] == ["cpp against dqn", "cpp against ppo"]
-    row = suite_table(results, "cpp").set_index(["algo", "measure"]).loc[("ppo", "normalised_return")]
+    row = (
+        suite_table(results, "cpp").set_index(["algo", "measure"]).loc[("ppo", "normalised_return")]
+    )
     number = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
     assert lines[1].startswith(f"cpp against ppo: higher return ({number}), less oscillation (-")
     assert positions(results, "ppo")[0].startswith("ppo against cpp: lower return (-")
@@ -135,5 +165,7 @@ def test_the_reference_must_be_there(results: Results) -> None:
     assert choose_reference(results) == "cpp"
     assert choose_reference(results, "dqn") == "dqn"
     assert choose_reference(results, "of another suite") == "cpp"
-    with pytest.raises(ValueError, match="must be one of the compared algorithms cpp, dqn, ppo, got 'sac'"):
+    with pytest.raises(
+        ValueError, match="must be one of the compared algorithms cpp, dqn, ppo, got 'sac'"
+    ):
         check_reference(results, "sac")

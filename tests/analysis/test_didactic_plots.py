@@ -5,11 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_cpp.analysis.didactic_plots import STYLES, new_figure, plot_oscillation, plot_returns, plot_zeta, save_comparison
+from sb3_cpp.analysis.didactic_plots import (
+    STYLES,
+    new_figure,
+    plot_oscillation,
+    plot_returns,
+    plot_zeta,
+    save_comparison,
+)
 from sb3_cpp.metrics import oscillation
 
 RNG = np.random.default_rng(0)
-CURVES = {algo: RNG.normal(scale=scale, size=(10, 6)) for algo, scale in (("cpp", 0.1), ("cvi", 2.0))}
+CURVES = {
+    algo: RNG.normal(scale=scale, size=(10, 6)) for algo, scale in (("cpp", 0.1), ("cvi", 2.0))
+}
 
 
 def test_line_is_the_mean_over_trials() -> None:
@@ -24,7 +33,9 @@ def test_stars_stand_on_the_bars_that_differ_from_cvi() -> None:
     plot_oscillation(ax, {algo: oscillation(curve) for algo, curve in CURVES.items()})
     assert [text.get_text() for text in ax.texts] == ["***", "***"]  # CPP, both norms
     heights = [bar.get_height() for bar in ax.patches]
-    assert heights == pytest.approx([getattr(oscillation(CURVES[a]), n).mean() for a in CURVES for n in ("inf", "l2")])
+    assert heights == pytest.approx(
+        [getattr(oscillation(CURVES[a]), n).mean() for a in CURVES for n in ("inf", "l2")]
+    )
 
 
 def test_a_vanishing_zeta_stays_in_the_picture() -> None:
@@ -35,7 +46,9 @@ def test_a_vanishing_zeta_stays_in_the_picture() -> None:
 
 
 def test_comparison_is_written_as_a_picture(tmp_path: Path) -> None:
-    path = save_comparison(tmp_path / "f.png", CURVES, {a: oscillation(c) for a, c in CURVES.items()}, "return")
+    path = save_comparison(
+        tmp_path / "f.png", CURVES, {a: oscillation(c) for a, c in CURVES.items()}, "return"
+    )
     assert path.read_bytes().startswith(b"\x89PNG")
 
 

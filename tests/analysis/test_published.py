@@ -21,7 +21,9 @@ def test_nothing_is_published_that_is_not_checked_here() -> None:
 
 @pytest.mark.parametrize("name", WITH_PAGES + WITHOUT)
 def test_published_tables_are_those_of_the_csv_files(name: str) -> None:
-    assert (RESULTS / name / "tables.md").read_text(encoding="utf-8") == tables_as_markdown(load_results(RESULTS / name))
+    assert (RESULTS / name / "tables.md").read_text(encoding="utf-8") == tables_as_markdown(
+        load_results(RESULTS / name)
+    )
 
 
 @pytest.mark.parametrize("name", WITH_PAGES)
@@ -38,7 +40,9 @@ def test_published_pages_and_figures_are_of_the_same_results(name: str) -> None:
 
 def test_tables_of_results_in_the_readme_are_published_ones() -> None:
     published = {
-        line for name in WITH_PAGES for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
+        line
+        for name in WITH_PAGES
+        for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
     }
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     quoted = [part for part in readme.split("\n\n") if part.startswith("| algo |")]

@@ -27,7 +27,9 @@ def test_measures_by_hand(tmp_path: Path) -> None:
     assert run.best_return == 9.0
     assert run.final_training_return == 2.0
     assert run.training_oscillation_l2 == 0.0
-    assert run.oscillation_noise == pytest.approx(1.0)  # two episodes 1 apart: standard errors 0.5, four pairs of 0.25 each
+    assert run.oscillation_noise == pytest.approx(
+        1.0
+    )  # two episodes 1 apart: standard errors 0.5, four pairs of 0.25 each
 
 
 def test_normalisation_is_by_the_range_of_all_compared_runs_of_the_task(tmp_path: Path) -> None:
@@ -107,7 +109,9 @@ def test_suites_are_compared_apart(tmp_path: Path) -> None:
 
 def test_the_csv_files_say_the_same_as_the_folders(tmp_path: Path) -> None:
     write_grid(tmp_path / "runs")
-    write_run(tmp_path / "runs", "cpp", "CartPole-v1", 7, state="failed", error="a, comma and a\nnew line")
+    write_run(
+        tmp_path / "runs", "cpp", "CartPole-v1", 7, state="failed", error="a, comma and a\nnew line"
+    )
     results = load_results(tmp_path / "runs")
     assert [path.name for path in save_results(results, tmp_path / "tidy")] == list(FILES)
     again = load_results(tmp_path / "tidy")
@@ -122,7 +126,10 @@ def test_folders_and_csv_files_can_be_mixed_but_no_run_given_twice(tmp_path: Pat
     save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
     assert load_results(tmp_path / "tidy", tmp_path / "b").runs.algo.tolist() == ["cpp", "dqn"]
     where = r"in .*tidy and in .*/a/classic/cpp/CartPole-v1/seed_0"
-    with pytest.raises(ValueError, match=f"a run was given twice: cpp on CartPole-v1, seed 0, of suite classic, {where}"):
+    with pytest.raises(
+        ValueError,
+        match=f"a run was given twice: cpp on CartPole-v1, seed 0, of suite classic, {where}",
+    ):
         load_results(tmp_path / "tidy", tmp_path / "a")
 
 
@@ -131,14 +138,23 @@ def test_some_algorithms_and_tasks_can_be_chosen(tmp_path: Path) -> None:
     all_of_them = load_results(tmp_path / "runs")
     chosen = load_results(tmp_path / "runs", choice=Choice(["cpp", "dqn"], ["Acrobot-v1"]))
     for table in (chosen.runs, chosen.curves):
-        assert set(zip(table.algo, table.task, strict=True)) == {("cpp", "Acrobot-v1"), ("dqn", "Acrobot-v1")}
+        assert set(zip(table.algo, table.task, strict=True)) == {
+            ("cpp", "Acrobot-v1"),
+            ("dqn", "Acrobot-v1"),
+        }
     assert set(chosen.iterations.algo) == {"cpp"}
-    assert {(entry["algo"], entry["task"]) for entry in chosen.configs} == {("cpp", "Acrobot-v1"), ("dqn", "Acrobot-v1")}
+    assert {(entry["algo"], entry["task"]) for entry in chosen.configs} == {
+        ("cpp", "Acrobot-v1"),
+        ("dqn", "Acrobot-v1"),
+    }
     assert len(chosen.used()) == 6 < len(all_of_them.used()) == 18
     assert not (chosen.runs.state == "missing").any()
     for choice, message in (
         (Choice(["sac"]), "--algos must be among those of the runs, cpp, dqn, ppo, got 'sac'"),
-        (Choice(envs=["Pong"]), "--envs must be among those of the runs, Acrobot-v1, CartPole-v1, got 'Pong'"),
+        (
+            Choice(envs=["Pong"]),
+            "--envs must be among those of the runs, Acrobot-v1, CartPole-v1, got 'Pong'",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             load_results(tmp_path / "runs", choice=choice)
@@ -163,7 +179,10 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
 def test_settings_are_kept_once_for_the_seeds_that_share_them(tmp_path: Path) -> None:
     write_grid(tmp_path, algos=("cpp", "dqn"), envs=("CartPole-v1",), seeds=3)
     configs = load_results(tmp_path).configs
-    assert [(entry["algo"], entry["seeds"]) for entry in configs] == [("cpp", [0, 1, 2]), ("dqn", [0, 1, 2])]
+    assert [(entry["algo"], entry["seeds"]) for entry in configs] == [
+        ("cpp", [0, 1, 2]),
+        ("dqn", [0, 1, 2]),
+    ]
     assert configs[0]["provenance"]["command"].startswith("python scripts/benchmark.py")
 
 
@@ -203,7 +222,9 @@ def test_a_place_without_runs_is_refused(tmp_path: Path, make, message: str) -> 
         ("configs.yml", "- 1", "must be a list of entries"),
     ],
 )
-def test_broken_csv_files_are_refused_by_name(tmp_path: Path, file: str, content: str | None, message: str) -> None:
+def test_broken_csv_files_are_refused_by_name(
+    tmp_path: Path, file: str, content: str | None, message: str
+) -> None:
     save_results(load_results(write_grid(tmp_path / "runs", seeds=1)), tmp_path / "tidy")
     if content is None:
         (tmp_path / "tidy" / file).unlink()
@@ -227,7 +248,9 @@ def test_broken_csv_files_are_refused_by_name(tmp_path: Path, file: str, content
 def test_cells_that_make_no_sense_are_refused_by_name(
     tmp_path: Path, file: str, column: str, value: str, message: str
 ) -> None:
-    save_results(load_results(write_grid(tmp_path / "runs", algos=("cpp",), seeds=1)), tmp_path / "tidy")
+    save_results(
+        load_results(write_grid(tmp_path / "runs", algos=("cpp",), seeds=1)), tmp_path / "tidy"
+    )
     table = pd.read_csv(tmp_path / "tidy" / file).astype({column: object})
     table.loc[0, column] = value
     table.to_csv(tmp_path / "tidy" / file, index=False)
@@ -237,14 +260,18 @@ def test_cells_that_make_no_sense_are_refused_by_name(
 
 def test_a_table_without_runs_is_refused(tmp_path: Path) -> None:
     save_results(load_results(write_grid(tmp_path / "runs", seeds=1)), tmp_path / "tidy")
-    pd.read_csv(tmp_path / "tidy" / "runs.csv").head(0).to_csv(tmp_path / "tidy" / "runs.csv", index=False)
+    pd.read_csv(tmp_path / "tidy" / "runs.csv").head(0).to_csv(
+        tmp_path / "tidy" / "runs.csv", index=False
+    )
     with pytest.raises(ValueError, match="holds no run"):
         load_results(tmp_path / "tidy")
 
 
 def test_runs_beside_csv_files_are_not_overlooked(tmp_path: Path) -> None:
     save_results(load_results(write_grid(tmp_path, seeds=1)), tmp_path)
-    with pytest.raises(ValueError, match=r"holds both runs.csv and runs \(.*seed_0\); move the CSV files elsewhere"):
+    with pytest.raises(
+        ValueError, match=r"holds both runs.csv and runs \(.*seed_0\); move the CSV files elsewhere"
+    ):
         load_results(tmp_path)
 
 
@@ -271,7 +298,9 @@ def test_tasks_without_any_difference_are_named(tmp_path: Path) -> None:
     for algo in ("cpp", "dqn"):
         for seed in range(2):
             write_run(tmp_path, algo, "MountainCar-v0", seed, evaluations=(-200.0,) * 10)
-    assert "not averaged: MountainCar-v0, where all evaluations are equal" in remarks(load_results(tmp_path), "cpp")
+    assert "not averaged: MountainCar-v0, where all evaluations are equal" in remarks(
+        load_results(tmp_path), "cpp"
+    )
     alone = load_results(tmp_path, choice=Choice(envs=["MountainCar-v0"]))
     assert why_no_average(alone) == "all evaluations are equal on every task"
 
@@ -285,9 +314,15 @@ def test_human_normalised_scores_are_averaged_over_games(tmp_path: Path) -> None
     assert "| human-normalised |" in tables_as_markdown(results)
     overall = table_of_all_tasks(results, "cpp")
     assert overall is not None
-    scores = results.runs.loc[results.runs.algo == "cpp", ["task", "human_normalised"]].groupby("task").human_normalised
+    scores = (
+        results.runs.loc[results.runs.algo == "cpp", ["task", "human_normalised"]]
+        .groupby("task")
+        .human_normalised
+    )
     expected = float(iqm({str(task): values.to_numpy() for task, values in scores}))
-    assert overall.rows[0][overall.columns.index("human-normalised return")].startswith(f"{expected:.3f} [")
+    assert overall.rows[0][overall.columns.index("human-normalised return")].startswith(
+        f"{expected:.3f} ["
+    )
 
 
 @pytest.mark.slow

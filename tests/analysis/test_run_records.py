@@ -5,14 +5,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_cpp.analysis.run_records import MOST_ITERATIONS, episode_ends, read_episodes, read_run, training_curve
+from sb3_cpp.analysis.run_records import (
+    MOST_ITERATIONS,
+    episode_ends,
+    read_episodes,
+    read_run,
+    training_curve,
+)
 from tests.analysis.synthetic_runs import write_run
 
 
 def test_a_finished_run_has_its_curves(tmp_path: Path) -> None:
-    record = read_run(write_run(tmp_path, "cpp", "MinAtar/Breakout-v1", 3, suite="minatar", evaluations=[1, 5, 3]))
+    record = read_run(
+        write_run(tmp_path, "cpp", "MinAtar/Breakout-v1", 3, suite="minatar", evaluations=[1, 5, 3])
+    )
     assert record is not None
-    assert (record.suite, record.task, record.algo, record.seed) == ("minatar", "MinAtar/Breakout-v1", "cpp", 3)
+    assert (record.suite, record.task, record.algo, record.seed) == (
+        "minatar",
+        "MinAtar/Breakout-v1",
+        "cpp",
+        3,
+    )
     assert (record.state, record.problem) == ("finished", "")
     assert record.evaluations["return"].tolist() == [1.0, 5.0, 3.0]
     assert record.evaluations["step"].tolist() == [133, 266, 400]
@@ -49,12 +62,19 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path) -> None:
         ("monitor.csv", b"#{}\na,b\n1,1\n", "its logs cannot be read"),
     ],
 )
-def test_a_broken_file_makes_the_run_unreadable_by_name(tmp_path: Path, file: str, content: bytes, reason: str) -> None:
+def test_a_broken_file_makes_the_run_unreadable_by_name(
+    tmp_path: Path, file: str, content: bytes, reason: str
+) -> None:
     folder = write_run(tmp_path, "cpp", "CartPole-v1", 1)
     (folder / file).write_bytes(content)
     record = read_run(folder)
     assert record is not None
-    assert (record.task, record.algo, record.seed, record.state) == ("CartPole-v1", "cpp", 1, "unreadable")
+    assert (record.task, record.algo, record.seed, record.state) == (
+        "CartPole-v1",
+        "cpp",
+        1,
+        "unreadable",
+    )
     assert reason in record.problem
 
 
@@ -100,7 +120,13 @@ def test_a_trial_of_a_search_is_no_run(tmp_path: Path) -> None:
 
 def test_what_lies_beyond_the_steps_asked_for_is_left_out(tmp_path: Path) -> None:
     """PPO finishes its rollout: 4 evaluations lie within 400 steps, 2 after them."""
-    folder = write_run(tmp_path, "ppo", evaluations=[1, 2, 3, 4, 9, 9], episodes=[1.0] * 4 + [9.0] * 2, n_timesteps=600)
+    folder = write_run(
+        tmp_path,
+        "ppo",
+        evaluations=[1, 2, 3, 4, 9, 9],
+        episodes=[1.0] * 4 + [9.0] * 2,
+        n_timesteps=600,
+    )
     text = (folder / "config.yml").read_text()
     (folder / "config.yml").write_text(text.replace("n_timesteps: 600", "n_timesteps: 400"))
     record = read_run(folder)
@@ -111,7 +137,9 @@ def test_what_lies_beyond_the_steps_asked_for_is_left_out(tmp_path: Path) -> Non
 
 def test_training_curve_by_hand() -> None:
     """Episodes end at 30, 60 and 90 of 100 steps with 1, 2 and 6: means 1, 1.5 and 3 from those steps on."""
-    curve = training_curve(np.array([30.0, 60.0, 90.0]), np.array([1.0, 2.0, 6.0]), 100).set_index("step")["return"]
+    curve = training_curve(np.array([30.0, 60.0, 90.0]), np.array([1.0, 2.0, 6.0]), 100).set_index(
+        "step"
+    )["return"]
     assert curve.index[0] == 30
     assert (curve[30], curve[58], curve[60], curve[100]) == (1.0, 1.0, 1.5, 3.0)
 
@@ -133,7 +161,10 @@ def test_episodes_of_several_environments_end_about_where_they_did(n_envs: int) 
         ends = np.cumsum(rng.integers(20, 200, 400))
         rows += list(zip(ends, np.diff(ends, prepend=0)))
     rows = sorted(row for row in rows if row[0] * n_envs <= 50_000)
-    truth, lengths = n_envs * np.array([end for end, _ in rows]), np.array([float(length) for _, length in rows])
+    truth, lengths = (
+        n_envs * np.array([end for end, _ in rows]),
+        np.array([float(length) for _, length in rows]),
+    )
     error = episode_ends(lengths, n_envs) - truth
     assert abs(error.mean()) < 0.1 * n_envs * 55  # 55 is the mean age of a running episode
     assert np.sqrt((error**2).mean()) < 0.4 * np.sqrt(((np.cumsum(lengths) - truth) ** 2).mean())

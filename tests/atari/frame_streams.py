@@ -25,13 +25,19 @@ def stacked_space(channels_first: bool = True) -> spaces.Box:
 
 
 def random_stream(
-    rng: np.random.Generator, n_envs: int, n_steps: int, end_probability: float = 0.1, channels_first: bool = True
+    rng: np.random.Generator,
+    n_envs: int,
+    n_steps: int,
+    end_probability: float = 0.1,
+    channels_first: bool = True,
 ) -> Iterator[Transition]:
     """Terminals, time-outs, lost lives that keep the stack, resets in mid-episode; first stacks padded in every way."""
 
     def frames(n: int) -> np.ndarray:
         # Few grey values: black frames and frames equal to their predecessor happen.
-        return rng.integers(0, 3, (n, 1, 1)).astype(np.uint8) * rng.integers(0, 2, (n, *FRAME), dtype=np.uint8)
+        return rng.integers(0, 3, (n, 1, 1)).astype(np.uint8) * rng.integers(
+            0, 2, (n, *FRAME), dtype=np.uint8
+        )
 
     def first_stack() -> np.ndarray:
         stack = frames(N_STACK)
@@ -49,8 +55,18 @@ def random_stream(
         ends = rng.random(n_envs) < end_probability
         kinds = rng.choice(["terminal", "time-out", "stack kept", "reset unseen"], n_envs)
         done = ends & (kinds != "reset unseen")
-        infos = [{"TimeLimit.truncated": bool(end and kind == "time-out")} for end, kind in zip(ends, kinds)]
-        yield Transition(layout(obs), layout(next_obs), rng.integers(0, 5, n_envs), rng.normal(size=n_envs), done, infos)
+        infos = [
+            {"TimeLimit.truncated": bool(end and kind == "time-out")}
+            for end, kind in zip(ends, kinds)
+        ]
+        yield Transition(
+            layout(obs),
+            layout(next_obs),
+            rng.integers(0, 5, n_envs),
+            rng.normal(size=n_envs),
+            done,
+            infos,
+        )
         obs = next_obs
         for env in np.flatnonzero(ends & (kinds != "stack kept")):
             obs[env] = first_stack()

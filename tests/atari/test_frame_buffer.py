@@ -21,19 +21,25 @@ def make(cls: Any, size: int, n_envs: int, channels_first: bool = True, **kwargs
     return cls(size, stacked_space(channels_first), ACTIONS, device="cpu", n_envs=n_envs, **kwargs)
 
 
-def pair(size: int, n_envs: int, channels_first: bool = True, **kwargs: Any) -> tuple[ReplayBuffer, FrameReplayBuffer]:
+def pair(
+    size: int, n_envs: int, channels_first: bool = True, **kwargs: Any
+) -> tuple[ReplayBuffer, FrameReplayBuffer]:
     return make(ReplayBuffer, size, n_envs, channels_first, **kwargs), make(
         FrameReplayBuffer, size, n_envs, channels_first, **kwargs
     )
 
 
-def assert_same_samples(expected: ReplayBuffer, actual: ReplayBuffer, batch: int, seed: int = 0) -> None:
+def assert_same_samples(
+    expected: ReplayBuffer, actual: ReplayBuffer, batch: int, seed: int = 0
+) -> None:
     np.random.seed(seed)
     wanted = expected.sample(batch)
     state = np.random.get_state()[1].tolist()
     np.random.seed(seed)
     got = actual.sample(batch)
-    assert np.random.get_state()[1].tolist() == state, "sampling must use the random numbers that SB3's uses"
+    assert np.random.get_state()[1].tolist() == state, (
+        "sampling must use the random numbers that SB3's uses"
+    )
     for name, one, other in zip(wanted._fields, wanted, got):
         if one is not None:
             assert one.dtype == other.dtype, name
@@ -63,8 +69,16 @@ def test_100000_samples_equal_sb3_to_the_bit(n_envs: int, channels_first: bool) 
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 3), st.floats(0, 1), st.integers(0, 120), st.integers(0, 2**32 - 1))
-def test_every_stored_transition_equals_sb3s(size: int, n_envs: int, ends: float, steps: int, seed: int) -> None:
+@given(
+    st.integers(1, 40),
+    st.integers(1, 3),
+    st.floats(0, 1),
+    st.integers(0, 120),
+    st.integers(0, 2**32 - 1),
+)
+def test_every_stored_transition_equals_sb3s(
+    size: int, n_envs: int, ends: float, steps: int, seed: int
+) -> None:
     expected, actual = pair(size, n_envs)
     for transition in random_stream(np.random.default_rng(seed), n_envs, steps, ends):
         expected.add(*transition)
@@ -86,7 +100,9 @@ def test_the_frames_of_an_environment_lie_side_by_side_however_often_the_ring_we
     for transition in random_stream(np.random.default_rng(0), 4, 3000, end_probability=0.01):
         actual.add(*transition)
     side_by_side = (np.diff(actual.places, axis=-1) == 1).all(axis=-1).mean()
-    assert side_by_side > 0.5  # all but the seams of runs and the stacks that begin an episode; taken in turns it would be 0
+    assert (
+        side_by_side > 0.5
+    )  # all but the seams of runs and the stacks that begin an episode; taken in turns it would be 0
 
 
 def test_padding_of_first_stacks_takes_no_room() -> None:
@@ -104,8 +120,12 @@ def test_padding_of_first_stacks_takes_no_room() -> None:
 def test_array_grows_when_every_transition_is_an_episode() -> None:
     expected, actual = pair(200, 2)
     planned = len(actual.frames)
-    view = actual.frames[:1]  # somebody's view must stay valid: then the array is copied instead of resized
-    for step, transition in enumerate(random_stream(np.random.default_rng(1), 2, 450, end_probability=1)):
+    view = actual.frames[
+        :1
+    ]  # somebody's view must stay valid: then the array is copied instead of resized
+    for step, transition in enumerate(
+        random_stream(np.random.default_rng(1), 2, 450, end_probability=1)
+    ):
         expected.add(*transition)
         actual.add(*transition)
         if step == 60:
@@ -185,14 +205,20 @@ def test_optimize_memory_usage_is_refused() -> None:
 
 def test_a_stream_that_is_not_stacked_is_refused_and_changes_nothing() -> None:
     actual = make(FrameReplayBuffer, 10, 1)
-    obs, next_obs = np.random.default_rng(0).integers(0, 255, (2, 1, N_STACK, *FRAME), dtype=np.uint8)
-    with pytest.raises(ValueError, match="next_obs must be obs moved on by one frame, with 4 frames"):
+    obs, next_obs = np.random.default_rng(0).integers(
+        0, 255, (2, 1, N_STACK, *FRAME), dtype=np.uint8
+    )
+    with pytest.raises(
+        ValueError, match="next_obs must be obs moved on by one frame, with 4 frames"
+    ):
         actual.add(obs, next_obs, np.zeros(1), np.zeros(1), np.zeros(1), [{}])
     assert actual.size() == 0
     assert actual._n_used == BLANK + 1
 
 
-@pytest.mark.parametrize("bad", [np.zeros((2, N_STACK, *FRAME), np.uint8), np.zeros((1, N_STACK, *FRAME))])
+@pytest.mark.parametrize(
+    "bad", [np.zeros((2, N_STACK, *FRAME), np.uint8), np.zeros((1, N_STACK, *FRAME))]
+)
 def test_observations_of_another_shape_or_type_are_refused(bad: np.ndarray) -> None:
     actual = make(FrameReplayBuffer, 10, 1)
     with pytest.raises(ValueError, match=r"obs must be uint8 of shape \(1, 4, 7, 6\), got"):

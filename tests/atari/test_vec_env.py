@@ -46,7 +46,12 @@ def test_every_step_agrees_with_sb3s_wrappers(game: str) -> None:
     assert result.life_loss_terminal_max <= 30
     assert result.game_over_terminal_older_frames_max <= 30
     if game != "Seaquest":  # no two sprites of different colour meet in these: the same pixels
-        assert result.pixel_max == result.life_loss_terminal_max == result.game_over_terminal_older_frames_max == 0
+        assert (
+            result.pixel_max
+            == result.life_loss_terminal_max
+            == result.game_over_terminal_older_frames_max
+            == 0
+        )
 
 
 def test_lost_lives_end_episodes_but_not_games() -> None:
@@ -81,7 +86,9 @@ def test_the_score_is_raw_and_rewards_are_clipped() -> None:
         assert reward[0] == np.sign(raw_reward[0])
         total += raw_reward[0]
         if "episode" in infos[0]:
-            assert infos[0]["episode"]["r"] == total  # nothing is scored in the unseen steps of this game
+            assert (
+                infos[0]["episode"]["r"] == total
+            )  # nothing is scored in the unseen steps of this game
             total, games = 0.0, games + 1
     assert games >= 1
     assert max(raw_reward[0] for *_, raw_reward, _, _ in raw) > 1
@@ -103,7 +110,9 @@ def test_a_time_limit_truncates_and_starts_a_new_game() -> None:
         assert 200 <= info["episode"]["l"] < 204
         assert info["terminal_observation"].any()
     gaps = np.diff([step for step, _ in ends])
-    assert ((gaps > 30) & (gaps < 50)).all()  # 200 frames less 1 to 30 no-ops and 8 of FIRE, 4 to a step
+    assert (
+        (gaps > 30) & (gaps < 50)
+    ).all()  # 200 frames less 1 to 30 no-ops and 8 of FIRE, 4 to a step
 
 
 def test_equal_seeds_give_equal_games_and_others_do_not() -> None:
@@ -115,7 +124,9 @@ def test_equal_seeds_give_equal_games_and_others_do_not() -> None:
         for a, b in zip(one[:5], two[:5]):
             assert np.array_equal(a, b)
     assert not all(np.array_equal(one[0], two[0]) for one, two in zip(first, other))
-    assert not all(np.array_equal(step[0][0], step[0][1]) for step in first)  # environments differ from each other
+    assert not all(
+        np.array_equal(step[0][0], step[0][1]) for step in first
+    )  # environments differ from each other
 
 
 def test_games_start_after_1_to_30_no_ops() -> None:
@@ -132,14 +143,18 @@ def test_games_start_after_1_to_30_no_ops() -> None:
 
 def test_sticky_actions_are_those_asked_for() -> None:
     steady = play(make_atari_vec_env(BREAKOUT, 1, seed=3), 60)
-    sticky = play(make_atari_vec_env("ALE/Breakout-v5", 1, seed=3, repeat_action_probability=0.9), 60)
+    sticky = play(
+        make_atari_vec_env("ALE/Breakout-v5", 1, seed=3, repeat_action_probability=0.9), 60
+    )
     same = play(make_atari_vec_env("ALE/Breakout-v5", 1, seed=3, repeat_action_probability=0.0), 60)
     assert all(np.array_equal(one[0], two[0]) for one, two in zip(steady, same))
     assert not all(np.array_equal(one[0], two[0]) for one, two in zip(steady, sticky))
 
 
 def test_v5_asks_for_a_choice_of_sticky_actions() -> None:
-    with pytest.raises(ValueError, match="repeat_action_probability must be given for 'ALE/Breakout-v5'"):
+    with pytest.raises(
+        ValueError, match="repeat_action_probability must be given for 'ALE/Breakout-v5'"
+    ):
         make_atari_vec_env("ALE/Breakout-v5")
 
 
@@ -170,7 +185,9 @@ def test_actions_the_emulator_would_hang_on_are_refused(actions: list[int]) -> N
 
 
 def test_skipping_frames_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'ALE/Pong-v5' skips 4 frames by itself .* use 'PongNoFrameskip-v4'"):
+    with pytest.raises(
+        ValueError, match=r"'ALE/Pong-v5' skips 4 frames by itself .* use 'PongNoFrameskip-v4'"
+    ):
         check_frame_skip("ALE/Pong-v5")
     with pytest.raises(ValueError, match="'Pong-v4' skips 2 to 4 frames"):
         check_frame_skip("Pong-v4")
@@ -181,7 +198,10 @@ def test_skipping_frames_twice_is_refused() -> None:
 
 def test_vec_env_questions_are_answered() -> None:
     env = make_atari_vec_env(BREAKOUT, 3)
-    assert env.env_method("get_action_meanings", indices=[0, 2]) == [["NOOP", "FIRE", "RIGHT", "LEFT"]] * 2
+    assert (
+        env.env_method("get_action_meanings", indices=[0, 2])
+        == [["NOOP", "FIRE", "RIGHT", "LEFT"]] * 2
+    )
     assert env.get_attr("spec", indices=1)[0].id == BREAKOUT
     assert env.get_attr("render_mode") == [None] * 3
     assert not env.has_attr("no_such_thing")
@@ -202,13 +222,17 @@ def test_monitor_file_and_vec_monitor(tmp_path: Path) -> None:
         env = VecMonitor(inner)
     record = play(env, 400)  # type: ignore[arg-type]
     env.close()
-    games = [info for *_, infos in record for info in infos if info["lives"] == 0 and "episode" in info]
+    games = [
+        info for *_, infos in record for info in infos if info["lives"] == 0 and "episode" in info
+    ]
     assert len(load_results(str(tmp_path))) == len(games) >= 2
 
 
 def test_evaluate_policy_counts_games_by_their_raw_score() -> None:
     env = make_atari_vec_env("SpaceInvadersNoFrameskip-v4", 2, seed=0, max_episode_frames=600)
-    model = DQN("CnnPolicy", env, buffer_size=10, seed=0, device="cpu", policy_kwargs={"net_arch": []})
+    model = DQN(
+        "CnnPolicy", env, buffer_size=10, seed=0, device="cpu", policy_kwargs={"net_arch": []}
+    )
     rewards, lengths = evaluate_policy(model, env, n_eval_episodes=2, return_episode_rewards=True)
     assert len(rewards) == 2
     assert all(reward % 5 == 0 for reward in rewards)  # this game scores in fives
@@ -257,14 +281,23 @@ def test_missing_packages_are_named_and_the_buffer_does_not_need_them() -> None:
         "from sb3_cpp.atari import FrameReplayBuffer\n"
         "from sb3_cpp.atari import make_atari_vec_env\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     last = result.stderr.strip().splitlines()[-1]
-    assert last == "ImportError: Atari environments need ale-py and opencv-python: pip install 'sb3_cpp[atari]'"
+    assert (
+        last
+        == "ImportError: Atari environments need ale-py and opencv-python: pip install 'sb3_cpp[atari]'"
+    )
 
 
 @pytest.mark.slow
-def test_scores_and_lengths_have_sb3s_distribution(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = parity_study([BREAKOUT], n_games=24, steps=50, n_envs=4, seed=0, csv=str(tmp_path / "out" / "parity.csv"))
+def test_scores_and_lengths_have_sb3s_distribution(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = parity_study(
+        [BREAKOUT], n_games=24, steps=50, n_envs=4, seed=0, csv=str(tmp_path / "out" / "parity.csv")
+    )
     assert (table[["score_p", "length_p"]] > 0.01).all(axis=None)
     assert (tmp_path / "out" / "parity.csv").exists()
     assert "score_p" in capsys.readouterr().out

@@ -16,7 +16,9 @@ def test_the_share_of_the_time_is_that_of_all_checkpoints(tmp_path: Path) -> Non
     assert "3 checkpoints took" in text  # none at the end: nobody goes on from there
 
 
-def test_new_frames_cost_what_they_take_and_not_the_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_frames_cost_what_they_take_and_not_the_buffer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segments, "SMALL", 0)
     text = incremental(tmp_path, 4000, 80)
     whole, *later = [float(size) for size in re.findall(r"([\d.]+) MB", text)]

@@ -40,7 +40,11 @@ def test_an_interrupted_run_equals_an_undisturbed_one(tmp_path: Path, algo: str)
     config = small_config(algo)
     straight = train_run(config, tmp_path / "a", show="nothing").folder
     # In the middle of a rollout, at an evaluation, just before the end
-    ends = [At(215, kill), At(400, terminate), At(590, kill)] if algo != "a2c" else [At(256, kill), At(384, terminate)]
+    ends = (
+        [At(215, kill), At(400, terminate), At(590, kill)]
+        if algo != "a2c"
+        else [At(256, kill), At(384, terminate)]
+    )
     found = differences(straight, interrupted(config, tmp_path / "b", *ends))
     if algo == "a2c":  # SB3 counts on-policy iterations anew in every learn()
         found = [difference for difference in found if difference != "progress.csv has other rows"]
@@ -59,8 +63,9 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
     data[len(data) // 2] ^= 1
     (newest / store.MODEL).write_bytes(data)
     second = train_run(config, tmp_path / "b", show="nothing")
-    assert "is damaged (model.zip has another checksum than when it was written); going on from the one before" in (
-        capsys.readouterr().err
+    assert (
+        "is damaged (model.zip has another checksum than when it was written); going on from the one before"
+        in (capsys.readouterr().err)
     )
     assert differences(straight, second.folder) == []
 
@@ -102,8 +107,12 @@ def test_every_task_of_the_study_can_be_saved(tmp_path: Path, task: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "algo", "n_timesteps"), [("cartpole", "cpp", 900), ("minatar", "cpi", 700)])
-def test_kills_at_random_moments_change_nothing(tmp_path: Path, task: str, algo: str, n_timesteps: int) -> None:
+@pytest.mark.parametrize(
+    ("task", "algo", "n_timesteps"), [("cartpole", "cpp", 900), ("minatar", "cpi", 700)]
+)
+def test_kills_at_random_moments_change_nothing(
+    tmp_path: Path, task: str, algo: str, n_timesteps: int
+) -> None:
     """The study itself: scripts/faults.py."""
     if task == "minatar":
         pytest.importorskip("minatar")

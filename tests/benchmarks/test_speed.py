@@ -28,15 +28,36 @@ def folder(tmp_path_factory):
 
 
 def test_a_tiny_benchmark_writes_its_tables_and_its_picture(folder):
-    rounds, summary, parts = (pd.read_csv(folder / f"{name}.csv") for name in ("rounds", "summary", "parts"))
+    rounds, summary, parts = (
+        pd.read_csv(folder / f"{name}.csv") for name in ("rounds", "summary", "parts")
+    )
     assert list(rounds.columns) == [
-        *("task", "algo", "round", "steps", "wall_s", "cpu_s", "load", "steps_per_s", "ratio", "cpu_ratio")
+        *(
+            "task",
+            "algo",
+            "round",
+            "steps",
+            "wall_s",
+            "cpu_s",
+            "load",
+            "steps_per_s",
+            "ratio",
+            "cpu_ratio",
+        )
     ]
-    assert sorted(zip(rounds["round"], rounds.algo)) == [(r, a) for r in (1, 2) for a in ("cpp", "dqn", "plain")]
+    assert sorted(zip(rounds["round"], rounds.algo)) == [
+        (r, a) for r in (1, 2) for a in ("cpp", "dqn", "plain")
+    ]
     assert (rounds.steps == 200).all()
     assert list(summary.algo) == ["dqn", "plain", "cpp"]
     expected = "threads rounds steps_per_s ratio ratio_min ratio_max cpu_ratio mflop_per_step peak_gflops limit_steps_per_s"
-    assert list(summary.columns) == ["task", "algo", *expected.split(), "share_of_limit", "hours_5e6"]
+    assert list(summary.columns) == [
+        "task",
+        "algo",
+        *expected.split(),
+        "share_of_limit",
+        "hours_5e6",
+    ]
     assert set(parts.part) == set(PARTS)
     assert (parts.groupby("part").ms.sum() > 0).all()  # every stopwatch ran
     assert (folder / "speed.png").stat().st_size > 10_000
@@ -47,12 +68,17 @@ def test_a_benchmark_can_be_traced(folder):
     record = yaml.safe_load((folder / "config.yml").read_text())
     assert record["config"]["tasks"] == ["cartpole"]
     assert set(record["provenance"]) == {"command", "commit", "versions", "machine"}
-    assert {"processor", "cores", "load_at_start", "torch"} <= set(yaml.safe_load((folder / "machine.yml").read_text()))
+    assert {"processor", "cores", "load_at_start", "torch"} <= set(
+        yaml.safe_load((folder / "machine.yml").read_text())
+    )
 
 
 def test_ratios_compare_within_a_round():
     timed = [Round("dqn", 1, 100, 2.0, 2.0, 0.0), Round("cpp", 1, 100, 1.0, 4.0, 0.0)]
-    timed += [Round("dqn", 2, 100, 8.0, 3.0, 0.0), Round("cpp", 2, 200, 4.0, 6.0, 0.0)]  # a slow round, and twice the steps
+    timed += [
+        Round("dqn", 2, 100, 8.0, 3.0, 0.0),
+        Round("cpp", 2, 200, 4.0, 6.0, 0.0),
+    ]  # a slow round, and twice the steps
     table = round_table("cartpole", timed)
     assert table[table.algo == "cpp"].ratio.tolist() == [2.0, 4.0]
     assert table[table.algo == "cpp"].cpu_ratio.tolist() == [0.5, 1.0]
@@ -85,7 +111,13 @@ def test_the_nature_network_takes_what_its_layers_say():
     model = TASKS["atari"].make("plain")
     model.learn(model.learning_starts + 4)
     n_actions = model.action_space.n
-    layers = [20 * 20 * 32 * 4 * 8 * 8, 9 * 9 * 64 * 32 * 4 * 4, 7 * 7 * 64 * 64 * 3 * 3, 3136 * 512, 512 * n_actions]
+    layers = [
+        20 * 20 * 32 * 4 * 8 * 8,
+        9 * 9 * 64 * 32 * 4 * 4,
+        7 * 7 * 64 * 64 * 3 * 3,
+        3136 * 512,
+        512 * n_actions,
+    ]
     forward = 2 * sum(layers)
     assert gradient_flops(model) == 64 * (2 * forward + 2 * forward - 2 * layers[0])
     assert model.train_freq.frequency * model.n_envs == 4
@@ -106,7 +138,9 @@ def test_a_stopwatch_counts_the_inner_of_two(monkeypatch):
 def test_memory_is_that_of_the_stored_frames():
     small = 8 + 4 + 4 + 4  # action, reward, done, time-out
     assert bytes_in_use(make_filled("SB3", 400)) == 400 * (8 * 84 * 84 + small)
-    frames = 1 + 400 + 4  # the black one, one a transition, and the first of each of the 4 episodes of 100 steps
+    frames = (
+        1 + 400 + 4
+    )  # the black one, one a transition, and the first of each of the 4 episodes of 100 steps
     assert bytes_in_use(make_filled("frames", 400)) == frames * 84 * 84 + 400 * (5 * 4 + small)
     rows = footprints(size=400)
     assert all(row.stream_ms > 0.0 for row in rows)
@@ -133,7 +167,14 @@ def test_a_bad_setting_is_refused_in_one_line(change, message):
 
 
 @pytest.mark.parametrize(
-    "flags", [["--rounds", "many"], ["--tasks", "chess"], ["--steps", "-1"], ["--fast"], ["--atari-env", "Chess-v4"]]
+    "flags",
+    [
+        ["--rounds", "many"],
+        ["--tasks", "chess"],
+        ["--steps", "-1"],
+        ["--fast"],
+        ["--atari-env", "Chess-v4"],
+    ],
 )
 def test_a_bad_flag_is_one_line_and_exit_code_2(flags, tmp_path):
     command = [sys.executable, str(SCRIPT), "--out", str(tmp_path / "out"), *flags]

@@ -69,13 +69,18 @@ class KillAt(BaseCallback):
 
 def end_state(model: BaseAlgorithm) -> dict[str, Any]:
     buffer = getattr(model, "replay_buffer", None)
-    arrays = {} if buffer is None else {n: v for n, v in vars(buffer).items() if isinstance(v, (np.ndarray, dict, int, bool))}
+    arrays = (
+        {}
+        if buffer is None
+        else {n: v for n, v in vars(buffer).items() if isinstance(v, (np.ndarray, dict, int, bool))}
+    )
     return {
         "weights": model.policy.state_dict(),
         "optimiser": model.policy.optimizer.state_dict(),
         "buffer": arrays,
         "counters": [
-            getattr(model, name, None) for name in ("num_timesteps", "_n_updates", "exploration_rate", "zeta", "iteration")
+            getattr(model, name, None)
+            for name in ("num_timesteps", "_n_updates", "exploration_rate", "zeta", "iteration")
         ],
         "episodes": [(e["r"], e["l"]) for e in model.ep_info_buffer or ()],
         "next numbers": [np.random.rand(), th.rand(1), model.action_space.sample()],
@@ -84,7 +89,12 @@ def end_state(model: BaseAlgorithm) -> dict[str, Any]:
 
 
 def check_exact(
-    make: Callable[[], BaseAlgorithm], folder: Path, kills: tuple[int, ...], total: int = 600, env: Any = None, every: int = 70
+    make: Callable[[], BaseAlgorithm],
+    folder: Path,
+    kills: tuple[int, ...],
+    total: int = 600,
+    env: Any = None,
+    every: int = 70,
 ) -> BaseAlgorithm:
     """Learn at once, and again with kills; both ends must be the same."""
     straight = make()
@@ -98,7 +108,11 @@ def check_exact(
             assert model.num_timesteps < step
         remaining = total - model.num_timesteps
         with contextlib.suppress(Killed):
-            model.learn(remaining, callback=[CheckpointCallback(path, every), KillAt(step)], reset_num_timesteps=number == 0)
+            model.learn(
+                remaining,
+                callback=[CheckpointCallback(path, every), KillAt(step)],
+                reset_num_timesteps=number == 0,
+            )
     assert same(end_state(model), wanted)
     return model
 
@@ -113,19 +127,29 @@ def test_all_five_resume_to_the_bit(tmp_path: Path, algorithm: Any) -> None:
     [
         {"train_freq": (1, "episode"), "gradient_steps": -1},
         {"behaviour": "boltzmann"},
-        {"fast": False, "optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}},
+        {
+            "fast": False,
+            "optimize_memory_usage": True,
+            "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        },
     ],
 )
 def test_settings_resume_to_the_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
-    check_exact(lambda: DeepCPP("MlpPolicy", "CartPole-v1", **{**SMALL, **changes}), tmp_path, (333,))
+    check_exact(
+        lambda: DeepCPP("MlpPolicy", "CartPole-v1", **{**SMALL, **changes}), tmp_path, (333,)
+    )
 
 
-@pytest.mark.parametrize("env_id", ["MinAtar/Breakout-v1", "sb3_cpp/DangerGridworld-v0", "sb3_cpp/PendulumSwingUp-v0"])
+@pytest.mark.parametrize(
+    "env_id", ["MinAtar/Breakout-v1", "sb3_cpp/DangerGridworld-v0", "sb3_cpp/PendulumSwingUp-v0"]
+)
 def test_environments_resume_to_the_bit(tmp_path: Path, env_id: str) -> None:
     if env_id.startswith("MinAtar"):
         pytest.importorskip("minatar")
     make_env = lambda: make_environment(env_id, 2, seed=3, max_episode_steps=100)  # noqa: E731
-    check_exact(lambda: DeepCPP("MlpPolicy", make_env(), **SMALL), tmp_path, (200, 450), env=make_env)
+    check_exact(
+        lambda: DeepCPP("MlpPolicy", make_env(), **SMALL), tmp_path, (200, 450), env=make_env
+    )
 
 
 def test_an_emulator_resumes_to_the_bit(tmp_path: Path) -> None:
@@ -133,8 +157,20 @@ def test_an_emulator_resumes_to_the_bit(tmp_path: Path) -> None:
     pytest.importorskip("ale_py")
     settings = {"native": False, "repeat_action_probability": 0.25}
     make_env = lambda: make_environment("ALE/Pong-v5", seed=3, **settings)  # noqa: E731
-    changes = {**SMALL, "replay_buffer_class": FrameReplayBuffer, "train_freq": 30, "batch_size": 4, "learning_starts": 150}
-    check_exact(lambda: DeepCPP("CnnPolicy", make_env(), **changes), tmp_path, (200,), total=300, env=make_env)
+    changes = {
+        **SMALL,
+        "replay_buffer_class": FrameReplayBuffer,
+        "train_freq": 30,
+        "batch_size": 4,
+        "learning_starts": 150,
+    }
+    check_exact(
+        lambda: DeepCPP("CnnPolicy", make_env(), **changes),
+        tmp_path,
+        (200,),
+        total=300,
+        env=make_env,
+    )
 
 
 def test_wrappers_of_the_vector_resume_to_the_bit(tmp_path: Path) -> None:
@@ -151,7 +187,9 @@ class Frames(gym.Env):
     action_space = gym.spaces.Discrete(3)
 
     def _next(self) -> np.ndarray:
-        self.stack = np.concatenate([self.stack[1:], self.np_random.integers(0, 255, (1, 36, 36), dtype=np.uint8)])
+        self.stack = np.concatenate(
+            [self.stack[1:], self.np_random.integers(0, 255, (1, 36, 36), dtype=np.uint8)]
+        )
         return self.stack.copy()
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
@@ -165,7 +203,12 @@ class Frames(gym.Env):
 
 
 def test_a_frame_buffer_resumes_to_the_bit(tmp_path: Path) -> None:
-    changes = {**SMALL, "replay_buffer_class": FrameReplayBuffer, "train_freq": 20, "buffer_size": 150}
+    changes = {
+        **SMALL,
+        "replay_buffer_class": FrameReplayBuffer,
+        "train_freq": 20,
+        "buffer_size": 150,
+    }
     model = check_exact(
         lambda: DeepCPP("CnnPolicy", DummyVecEnv([Frames]), **changes),
         tmp_path,
@@ -179,8 +222,12 @@ def test_a_frame_buffer_resumes_to_the_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", [DQN, PPO])
 def test_baselines_resume_to_the_bit(tmp_path: Path, algorithm: Any) -> None:
-    settings = SMALL if algorithm is DQN else {"n_steps": 32, "batch_size": 32, "seed": 1, "device": "cpu"}
-    check_exact(lambda: algorithm("MlpPolicy", "CartPole-v1", **settings), tmp_path, (333,), total=640)
+    settings = (
+        SMALL if algorithm is DQN else {"n_steps": 32, "batch_size": 32, "seed": 1, "device": "cpu"}
+    )
+    check_exact(
+        lambda: algorithm("MlpPolicy", "CartPole-v1", **settings), tmp_path, (333,), total=640
+    )
 
 
 def test_logs_of_plain_python_have_the_same_rows(tmp_path: Path) -> None:
@@ -189,9 +236,18 @@ def test_logs_of_plain_python_have_the_same_rows(tmp_path: Path) -> None:
     model = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
     # A checkpoint in the middle of an iteration, and the kill at once after it: no row has to be cut back
     with pytest.raises(Killed):
-        model.learn(600, callback=[CheckpointCallback(tmp_path / "c", 320), IterationCallback(tmp_path / "b"), KillAt(325)])
+        model.learn(
+            600,
+            callback=[
+                CheckpointCallback(tmp_path / "c", 320),
+                IterationCallback(tmp_path / "b"),
+                KillAt(325),
+            ],
+        )
     DeepCPP.resume(tmp_path / "c").learn(callback=IterationCallback(tmp_path / "b"))
-    assert (tmp_path / "a/iterations.csv").read_text() == (tmp_path / "b/iterations.csv").read_text()
+    assert (tmp_path / "a/iterations.csv").read_text() == (
+        tmp_path / "b/iterations.csv"
+    ).read_text()
 
 
 def test_values_waiting_for_the_next_row_of_the_log_are_kept(tmp_path: Path) -> None:
@@ -201,12 +257,22 @@ def test_values_waiting_for_the_next_row_of_the_log_are_kept(tmp_path: Path) -> 
             model.learn(**kwargs)
         return (folder / "progress.json").read_text().splitlines()
 
-    straight = last_rows(DeepCPP("MlpPolicy", "CartPole-v1", **SMALL), tmp_path / "a", total_timesteps=400)
+    straight = last_rows(
+        DeepCPP("MlpPolicy", "CartPole-v1", **SMALL), tmp_path / "a", total_timesteps=400
+    )
     killed = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
-    last_rows(killed, tmp_path / "b", total_timesteps=400, callback=[CheckpointCallback(tmp_path / "c", 300), KillAt(301)])
+    last_rows(
+        killed,
+        tmp_path / "b",
+        total_timesteps=400,
+        callback=[CheckpointCallback(tmp_path / "c", 300), KillAt(301)],
+    )
     resumed = last_rows(DeepCPP.resume(tmp_path / "c"), tmp_path / "d")
     clocks = ("time/fps", "time/time_elapsed")
-    plain = [[{k: v for k, v in json.loads(row).items() if k not in clocks} for row in rows] for rows in (straight, resumed)]
+    plain = [
+        [{k: v for k, v in json.loads(row).items() if k not in clocks} for row in rows]
+        for rows in (straight, resumed)
+    ]
     assert plain[1]
     assert plain[0][-len(plain[1]) :] == plain[1]
 
@@ -230,13 +296,17 @@ def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_signals_go_their_usual_way_after_learning_ended_with_an_error(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(100, callback=[CheckpointCallback(tmp_path, 0), KillAt(10)])
+        DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(
+            100, callback=[CheckpointCallback(tmp_path, 0), KillAt(10)]
+        )
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_environment_that_cannot_be_saved_is_reset_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_that_cannot_be_saved_is_reset_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Opaque(Frames):
         def __init__(self) -> None:
             self.lock = threading.Lock()
@@ -246,22 +316,31 @@ def test_an_environment_that_cannot_be_saved_is_reset_and_named(tmp_path: Path, 
     model.learn(80, callback=CheckpointCallback(tmp_path, 40))
     assert "Opaque cannot be pickled" in manifest.read(store.locate(tmp_path))["environment"]
     resumed = DeepCPP.resume(tmp_path, make_env())
-    assert "not exact: the environment starts a new episode, because Opaque cannot be pickled" in capsys.readouterr().err
+    assert (
+        "not exact: the environment starts a new episode, because Opaque cannot be pickled"
+        in capsys.readouterr().err
+    )
     assert resumed._last_obs is None
     resumed.learn(20, reset_num_timesteps=False)
 
 
-def test_native_games_are_reset_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_native_games_are_reset_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("ale_py")
     make_env = lambda: make_environment("PongNoFrameskip-v4", 2, seed=3)  # noqa: E731
     changes = {**SMALL, "replay_buffer_class": FrameReplayBuffer, "train_freq": 10, "batch_size": 4}
     DeepCPP("CnnPolicy", make_env(), **changes).learn(80, callback=CheckpointCallback(tmp_path, 40))
     model = DeepCPP.resume(tmp_path, make_env())
-    assert "because AtariVecEnv keeps its games outside of Python's reach" in capsys.readouterr().err
+    assert (
+        "because AtariVecEnv keeps its games outside of Python's reach" in capsys.readouterr().err
+    )
     assert model.learn().num_timesteps == 80
 
 
-def test_a_wrapper_that_a_package_has_replaced_by_its_own_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrapper_that_a_package_has_replaced_by_its_own_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As rl_zoo3 does when it is imported."""
     before = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
     wanted = end_state(before.learn(60, callback=CheckpointCallback(tmp_path, 40)))
@@ -276,7 +355,9 @@ def test_a_wrapper_that_a_package_has_replaced_by_its_own_fits(tmp_path: Path, m
 
 
 def test_another_environment_or_algorithm_is_refused(tmp_path: Path) -> None:
-    DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(60, callback=CheckpointCallback(tmp_path, 40))
+    DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(
+        60, callback=CheckpointCallback(tmp_path, 40)
+    )
     with pytest.raises(InvalidArgument, match="env must be built as in the run that was saved"):
         DeepCPP.resume(tmp_path, gym.make("CartPole-v1", disable_env_checker=True))
     with pytest.raises(InvalidArgument, match="a checkpoint of DeepCPP, not of MDQN"):
@@ -284,6 +365,8 @@ def test_another_environment_or_algorithm_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="no checkpoint at"):
         DeepCPP.resume(tmp_path / "nowhere")
     with pytest.raises(InvalidArgument, match="checkpoints of another run"):
-        DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(60, callback=CheckpointCallback(tmp_path, 40))
+        DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(
+            60, callback=CheckpointCallback(tmp_path, 40)
+        )
     with pytest.raises(InvalidArgument, match="total_timesteps must be given"):
         DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn()

@@ -13,7 +13,12 @@ from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, manifest, segments, store
 
-SMALL: dict[str, Any] = {"buffer_size": 300, "learning_starts": 40, "seed": 1, "policy_kwargs": {"net_arch": [8]}}
+SMALL: dict[str, Any] = {
+    "buffer_size": 300,
+    "learning_starts": 40,
+    "seed": 1,
+    "policy_kwargs": {"net_arch": [8]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +124,9 @@ class Rollout:
     def __init__(self, kind: str, size: int) -> None:
         self.kind, self.rng, self.steps = kind, np.random.default_rng(0), 0
         if kind == "dict":
-            self.buffer: Any = DictReplayBuffer(size, gym.spaces.Dict({"a": BOX, "b": BOX}), ACTIONS, n_envs=2)
+            self.buffer: Any = DictReplayBuffer(
+                size, gym.spaces.Dict({"a": BOX, "b": BOX}), ACTIONS, n_envs=2
+            )
         elif kind == "frames":
             self.buffer = FrameReplayBuffer(size, FRAMES, ACTIONS, n_envs=2)
         else:
@@ -145,7 +152,14 @@ class Rollout:
         for _ in range(n):
             new = self._observe(self.last)
             done = self.rng.random(2) < 0.1
-            self.buffer.add(self.last, new, self.rng.integers(0, 3, (2, 1)), self.rng.normal(size=2), done, [{}, {}])
+            self.buffer.add(
+                self.last,
+                new,
+                self.rng.integers(0, 3, (2, 1)),
+                self.rng.normal(size=2),
+                done,
+                [{}, {}],
+            )
             self.last, self.steps = new, self.steps + 1
 
 
@@ -180,7 +194,9 @@ def test_a_buffer_that_was_changed_behind_our_back_is_compared_block_by_block(
     rollout = Rollout("box", 400)
     writer = segments.SegmentWriter(tmp_path)
     rollout.add(150)
-    writer.remember(rollout.buffer, writer.write(rollout.buffer, rollout.steps, "0.bin")[0], rollout.steps)
+    writer.remember(
+        rollout.buffer, writer.write(rollout.buffer, rollout.steps, "0.bin")[0], rollout.steps
+    )
     rollout.add(5)
     rollout.steps -= 3  # the caller counts otherwise than the buffer
     rollout.buffer.rewards[10] = 7.0

@@ -16,8 +16,16 @@ class Case(NamedTuple):
     cls: type[RegularizedDQN]
     kwargs: dict[str, Any]
 
-    def make(self, policy: Any = "MlpPolicy", env: Any = "CartPole-v1", **kwargs: Any) -> RegularizedDQN:
-        small = {"buffer_size": 1000, "learning_starts": 50, "target_update_interval": 50, "seed": 0, "device": "cpu"}
+    def make(
+        self, policy: Any = "MlpPolicy", env: Any = "CartPole-v1", **kwargs: Any
+    ) -> RegularizedDQN:
+        small = {
+            "buffer_size": 1000,
+            "learning_starts": 50,
+            "target_update_interval": 50,
+            "seed": 0,
+            "device": "cpu",
+        }
         return self.cls(policy, env, **{**small, **self.kwargs, **kwargs})
 
 
@@ -53,7 +61,9 @@ class OneHotMDP:
         self.next_state = np.array([[1, 2], [2, 0], [0, 1]])
         self.reward = rng.uniform(-1, 1, (3, 2))
         self.done = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]])
-        self.online, self.target, self.acting, self.acting_target = (rng.normal(size=(3, 2)) for _ in range(4))
+        self.online, self.target, self.acting, self.acting_target = (
+            rng.normal(size=(3, 2)) for _ in range(4)
+        )
 
     @property
     def samples(self) -> ReplayBufferSamples:

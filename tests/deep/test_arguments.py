@@ -15,11 +15,28 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
 
 BAD = [
-    *[(cls, "alpha", value) for cls in (DeepCPP, CVI, MDQN) for value in (1.0, 1.3, -0.1, math.nan, "0.5", None, True)],
-    *[(cls, "temperature", value) for cls in (DeepCPP, CVI, MDQN, MoDQN) for value in (0.0, -1.0, math.inf, math.nan)],
-    *[(cls, "zeta", value) for cls in (DeepCPP, DeepCPI) for value in (-0.1, 1.1, "unknown", math.nan, None)],
+    *[
+        (cls, "alpha", value)
+        for cls in (DeepCPP, CVI, MDQN)
+        for value in (1.0, 1.3, -0.1, math.nan, "0.5", None, True)
+    ],
+    *[
+        (cls, "temperature", value)
+        for cls in (DeepCPP, CVI, MDQN, MoDQN)
+        for value in (0.0, -1.0, math.inf, math.nan)
+    ],
+    *[
+        (cls, "zeta", value)
+        for cls in (DeepCPP, DeepCPI)
+        for value in (-0.1, 1.1, "unknown", math.nan, None)
+    ],
     (DeepCPI, "zeta", "dcpp"),
-    *[(cls, rho, value) for cls in (DeepCPP, DeepCPI) for rho in ("rho1", "rho2") for value in (-0.1, 1.0, 2.0)],
+    *[
+        (cls, rho, value)
+        for cls in (DeepCPP, DeepCPI)
+        for rho in ("rho1", "rho2")
+        for value in (-0.1, 1.0, 2.0)
+    ],
     *[(cls, "r_max", value) for cls in (DeepCPP, DeepCPI) for value in (0.0, -1.0, math.inf)],
     (DeepCPP, "error_bound", -0.1),
     (DeepCPP, "projection_coef", -1.0),
@@ -42,7 +59,9 @@ def test_bad_arguments_are_named_with_their_value_and_the_allowed_range(cls, nam
 
 
 def test_numpy_numbers_and_integers_are_numbers():
-    model = DeepCPP("MlpPolicy", "CartPole-v1", alpha=np.float32(0.5), temperature=1, zeta=1, buffer_size=10)
+    model = DeepCPP(
+        "MlpPolicy", "CartPole-v1", alpha=np.float32(0.5), temperature=1, zeta=1, buffer_size=10
+    )
     assert (model.alpha, model.temperature, model.zeta) == (0.5, 1.0, 1.0)
 
 
@@ -57,8 +76,15 @@ def test_n_step_returns_are_refused_where_the_target_is_regularised(cls):
         cls("MlpPolicy", "CartPole-v1", n_steps=3)
     kwargs = {"n_steps": 2, "gamma": 0.99}
     with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 2"):
-        cls("MlpPolicy", "CartPole-v1", replay_buffer_class=NStepReplayBuffer, replay_buffer_kwargs=kwargs)
-    with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 3"):  # the buffer's own default
+        cls(
+            "MlpPolicy",
+            "CartPole-v1",
+            replay_buffer_class=NStepReplayBuffer,
+            replay_buffer_kwargs=kwargs,
+        )
+    with pytest.raises(
+        ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 3"
+    ):  # the buffer's own default
         cls("MlpPolicy", "CartPole-v1", replay_buffer_class=NStepReplayBuffer)
 
 
@@ -70,8 +96,16 @@ def test_n_step_returns_work_where_the_maths_allows(cls):
 
 @pytest.mark.parametrize("cls", [MoDQN, DeepCPI])
 def test_n_step_returns_are_discounted_as_the_model_says(cls):
-    with pytest.raises(ValueError, match=r"gamma of replay_buffer_kwargs must be the model's, 0\.9, .* got 0\.99"):
-        cls("MlpPolicy", "CartPole-v1", gamma=0.9, replay_buffer_class=NStepReplayBuffer, buffer_size=100)
+    with pytest.raises(
+        ValueError, match=r"gamma of replay_buffer_kwargs must be the model's, 0\.9, .* got 0\.99"
+    ):
+        cls(
+            "MlpPolicy",
+            "CartPole-v1",
+            gamma=0.9,
+            replay_buffer_class=NStepReplayBuffer,
+            buffer_size=100,
+        )
     kwargs = {"n_steps": 3, "gamma": 0.9}
     model = cls(
         "MlpPolicy",
@@ -138,9 +172,13 @@ class BrokenReward(gym.Wrapper):
 
 
 def test_a_non_finite_loss_stops_before_the_weights_change(case):
-    model = case.make(env=BrokenReward(gym.make("CartPole-v1"), after=60), learning_starts=200, batch_size=64)
+    model = case.make(
+        env=BrokenReward(gym.make("CartPole-v1"), after=60), learning_starts=200, batch_size=64
+    )
     before = {key: value.clone() for key, value in model.policy.state_dict().items()}
-    with pytest.raises(ValueError, match=rf"{case.cls.__name__} at update 1: non-finite loss \(.*value = nan"):
+    with pytest.raises(
+        ValueError, match=rf"{case.cls.__name__} at update 1: non-finite loss \(.*value = nan"
+    ):
         model.learn(400)
     after = model.policy.state_dict()
     assert all(th.equal(before[key], after[key]) for key in before)

@@ -55,7 +55,9 @@ def test_over_long_horizons_it_looks_a_hundred_times() -> None:
         average.update(step)
         looked.append(average.network.weight.item() != before)
     assert sum(looked) == 100
-    assert average.network.weight.item() == pytest.approx(np.mean(range(10, 1001, 10)))  # the mean of what it saw
+    assert average.network.weight.item() == pytest.approx(
+        np.mean(range(10, 1001, 10))
+    )  # the mean of what it saw
 
 
 def test_running_statistics_are_those_of_the_newest() -> None:
@@ -109,7 +111,15 @@ def test_images_are_averaged_in_the_layout_they_are_learned_in() -> None:
         def step(self, action):
             return self.reset()[0], float(action), False, False, {}
 
-    model = DeepCPP("CnnPolicy", Pictures(), buffer_size=100, learning_starts=20, batch_size=4, averaging=1, seed=0).learn(40)
+    model = DeepCPP(
+        "CnnPolicy",
+        Pictures(),
+        buffer_size=100,
+        learning_starts=20,
+        batch_size=4,
+        averaging=1,
+        seed=0,
+    ).learn(40)
     assert th.equal(weights(model.average_net), weights(model.q_net))
 
 

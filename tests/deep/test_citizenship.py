@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.envs import BitFlippingEnv, FakeImageEnv, IdentityEnv, SimpleMultiObsEnv
+from stable_baselines3.common.envs import (
+    BitFlippingEnv,
+    FakeImageEnv,
+    IdentityEnv,
+    SimpleMultiObsEnv,
+)
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -15,7 +20,9 @@ from stable_baselines3.her import HerReplayBuffer
 
 def equal_parameters(a, b) -> bool:
     """Weights of every network and the optimiser's state, to the bit."""
-    weights = all(th.equal(x, b.policy.state_dict()[key]) for key, x in a.policy.state_dict().items())
+    weights = all(
+        th.equal(x, b.policy.state_dict()[key]) for key, x in a.policy.state_dict().items()
+    )
     first, second = a.policy.optimizer.state_dict(), b.policy.optimizer.state_dict()
     moments = all(
         th.equal(th.as_tensor(first["state"][i][k]), th.as_tensor(second["state"][i][k]))
@@ -66,9 +73,14 @@ def test_every_observation_space_of_dqn(algorithm, space):
 
 def test_images_with_memory_optimisation(algorithm):
     env = FakeImageEnv(screen_height=36, screen_width=36, n_channels=1, discrete=True)
-    kwargs = {"optimize_memory_usage": True, "replay_buffer_kwargs": {"handle_timeout_termination": False}}
+    kwargs = {
+        "optimize_memory_usage": True,
+        "replay_buffer_kwargs": {"handle_timeout_termination": False},
+    }
     policy_kwargs = {"features_extractor_kwargs": {"features_dim": 16}}
-    model = algorithm.make("CnnPolicy", env, buffer_size=100, policy_kwargs=policy_kwargs, **kwargs).learn(80)
+    model = algorithm.make(
+        "CnnPolicy", env, buffer_size=100, policy_kwargs=policy_kwargs, **kwargs
+    ).learn(80)
     assert model._n_updates > 0
     assert model.predict(env.reset()[0])[0].shape == ()
 
@@ -76,7 +88,9 @@ def test_images_with_memory_optimisation(algorithm):
 def test_dictionaries_of_images_and_vectors(algorithm):
     env = DummyVecEnv([lambda: SimpleMultiObsEnv(random_start=False, discrete_actions=True)])
     policy_kwargs = {"features_extractor_kwargs": {"cnn_output_dim": 16}, "net_arch": [16]}
-    model = algorithm.make("MultiInputPolicy", env, buffer_size=100, policy_kwargs=policy_kwargs).learn(80)
+    model = algorithm.make(
+        "MultiInputPolicy", env, buffer_size=100, policy_kwargs=policy_kwargs
+    ).learn(80)
     assert model._n_updates > 0
     evaluate_policy(model, env, n_eval_episodes=1, warn=False)
 
@@ -92,27 +106,43 @@ def test_several_environments_and_normalisation(algorithm):
 def test_hindsight_experience_replay(algorithm):
     env = BitFlippingEnv(n_bits=3, continuous=False)
     kwargs = {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": {"n_sampled_goal": 2}}
-    assert algorithm.make("MultiInputPolicy", env, learning_starts=20, **kwargs).learn(120)._n_updates > 0
+    assert (
+        algorithm.make("MultiInputPolicy", env, learning_starts=20, **kwargs).learn(120)._n_updates
+        > 0
+    )
 
 
 class NormExtractor(BaseFeaturesExtractor):
     def __init__(self, observation_space):
         super().__init__(observation_space, features_dim=16)
-        self.layers = th.nn.Sequential(th.nn.Linear(4, 16), th.nn.BatchNorm1d(16), th.nn.Dropout(0.5), th.nn.ReLU())
+        self.layers = th.nn.Sequential(
+            th.nn.Linear(4, 16), th.nn.BatchNorm1d(16), th.nn.Dropout(0.5), th.nn.ReLU()
+        )
 
     def forward(self, observations):
         return self.layers(observations)
 
 
 def test_batch_norm_statistics_reach_the_targets_and_dropout_is_off_when_acting(case):
-    kwargs = {"policy_kwargs": {"features_extractor_class": NormExtractor}, "tau": 0.0, "batch_size": 16}
+    kwargs = {
+        "policy_kwargs": {"features_extractor_class": NormExtractor},
+        "tau": 0.0,
+        "batch_size": 16,
+    }
     model = case.make(**kwargs).learn(200)
-    norms = [[network.features_extractor.layers[1] for network in pair] for pair in model._network_pairs()]
-    assert all(online.num_batches_tracked == model._n_updates for online, _ in norms), "each batch is counted once"
+    norms = [
+        [network.features_extractor.layers[1] for network in pair]
+        for pair in model._network_pairs()
+    ]
+    assert all(online.num_batches_tracked == model._n_updates for online, _ in norms), (
+        "each batch is counted once"
+    )
     assert not any(th.equal(online.running_mean, target.running_mean) for online, target in norms)
     model._n_calls = model.target_update_interval - 1
     model._on_step()  # a target update
-    assert all(th.equal(online.running_mean, target.running_mean) for online, target in norms), "copied although tau = 0"
+    assert all(th.equal(online.running_mean, target.running_mean) for online, target in norms), (
+        "copied although tau = 0"
+    )
     assert not any(th.equal(online.bias, target.bias) for online, target in norms)
     observation = np.full((1, 4), 0.1, dtype=np.float32)
     model.predict(observation)
@@ -121,7 +151,9 @@ def test_batch_norm_statistics_reach_the_targets_and_dropout_is_off_when_acting(
 
 @pytest.mark.parametrize("behaviour", ["epsilon_greedy", "boltzmann"])
 def test_same_seed_same_weights_other_seed_other_weights(case, behaviour):
-    first, second, other = (case.make(seed=seed, behaviour=behaviour).learn(200) for seed in (4, 4, 5))
+    first, second, other = (
+        case.make(seed=seed, behaviour=behaviour).learn(200) for seed in (4, 4, 5)
+    )
     assert equal_parameters(first, second)
     assert not equal_parameters(first, other)
 
@@ -154,7 +186,9 @@ def test_boltzmann_behaviour_samples_the_policy(case):
     with th.no_grad():
         probability = model._log_behaviour(th.zeros(1, 4)).exp()[0, 1].item()
     share = model.predict(observation)[0].mean()
-    assert share == pytest.approx(probability, abs=4 * np.sqrt(probability * (1 - probability) / 20_000) + 1e-4)
+    assert share == pytest.approx(
+        probability, abs=4 * np.sqrt(probability * (1 - probability) / 20_000) + 1e-4
+    )
     assert len(set(model.predict(observation, deterministic=True)[0])) == 1
     assert model.predict(observation[0])[0].shape == ()
 
@@ -164,11 +198,21 @@ def test_boltzmann_policy_of_explicit_cpp_is_its_own_greedy_step():
     from sb3_cpp import DeepCPP
     from sb3_cpp.regularization import log_greedy
 
-    model = DeepCPP("MlpPolicy", "CartPole-v1", alpha=0.4, temperature=0.5, form="explicit", buffer_size=10, device="cpu")
+    model = DeepCPP(
+        "MlpPolicy",
+        "CartPole-v1",
+        alpha=0.4,
+        temperature=0.5,
+        form="explicit",
+        buffer_size=10,
+        device="cpu",
+    )
     obs = th.randn(10, 4)
     with th.no_grad():
         log_policy = model._log_behaviour(obs)
-        assert th.allclose(log_greedy(model.q_net(obs), log_policy, 0.4, 0.5), log_policy, atol=1e-6)
+        assert th.allclose(
+            log_greedy(model.q_net(obs), log_policy, 0.4, 0.5), log_policy, atol=1e-6
+        )
 
 
 # --- iterations ------------------------------------------------------------------------------------------------------------
@@ -176,7 +220,9 @@ def test_boltzmann_policy_of_explicit_cpp_is_its_own_greedy_step():
 
 def test_iterations_count_target_updates_since_learning_began(algorithm):
     model = algorithm.make(learning_starts=120).learn(280)
-    assert model.iteration == 3  # updates at 150, 200, 250; those at 50 and 100 came before the first gradient step
+    assert (
+        model.iteration == 3
+    )  # updates at 150, 200, 250; those at 50 and 100 came before the first gradient step
     assert model.iteration_record["timesteps"] == 250
 
 
@@ -198,11 +244,23 @@ def test_logger_keys_and_folder(algorithm, tmp_path):
 def test_cpp_logs_both_gradient_norms(form, tmp_path):
     from sb3_cpp import DeepCPP
 
-    model = DeepCPP("MlpPolicy", "CartPole-v1", form=form, buffer_size=500, target_update_interval=20, device="cpu")
+    model = DeepCPP(
+        "MlpPolicy",
+        "CartPole-v1",
+        form=form,
+        buffer_size=500,
+        target_update_interval=20,
+        device="cpu",
+    )
     model.set_logger(configure(str(tmp_path), ["csv"]))
     model.learn(200, log_interval=1)
     header = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
-    assert {"train/value_grad_norm", "train/projection_grad_norm", "train/value_loss", "train/projection_loss"} <= set(header)
+    assert {
+        "train/value_grad_norm",
+        "train/projection_grad_norm",
+        "train/value_loss",
+        "train/projection_loss",
+    } <= set(header)
 
 
 # --- save and load ---------------------------------------------------------------------------------------------------------
@@ -215,10 +273,23 @@ def test_a_loaded_model_is_the_saved_one(case, tmp_path):
     assert equal_parameters(model, loaded)
     assert loaded.iteration == model.iteration == 3
     assert loaded.iteration_record == model.iteration_record
-    for name in ("alpha", "temperature", "zeta", "form", "loss", "behaviour", "projection_coef", "momentum", "backup"):
+    for name in (
+        "alpha",
+        "temperature",
+        "zeta",
+        "form",
+        "loss",
+        "behaviour",
+        "projection_coef",
+        "momentum",
+        "backup",
+    ):
         assert getattr(loaded, name, None) == getattr(model, name, None)
     observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    assert (loaded.predict(observations, deterministic=True)[0] == model.predict(observations, deterministic=True)[0]).all()
+    assert (
+        loaded.predict(observations, deterministic=True)[0]
+        == model.predict(observations, deterministic=True)[0]
+    ).all()
 
 
 def test_a_loaded_model_goes_on_learning_where_it_stopped(case, tmp_path):
@@ -231,7 +302,9 @@ def test_a_loaded_model_goes_on_learning_where_it_stopped(case, tmp_path):
         loaded.load_replay_buffer(tmp_path / "buffer")
         loaded.set_random_seed(9)
         copies.append(loaded.learn(120, reset_num_timesteps=False))
-    assert copies[0].iteration == 6  # target updates at 100, 150, ..., 350; the one at 50 came before learning
+    assert (
+        copies[0].iteration == 6
+    )  # target updates at 100, 150, ..., 350; the one at 50 came before learning
     assert copies[0].num_timesteps == 352
     assert equal_parameters(*copies)
     assert not equal_parameters(copies[0], model)
@@ -241,7 +314,9 @@ def test_tracker_and_zeta_survive_saving(tmp_path):
     from sb3_cpp import DeepCPI, DeepCPP
 
     for cls in (DeepCPP, DeepCPI):
-        model = cls("MlpPolicy", "CartPole-v1", buffer_size=500, target_update_interval=50, device="cpu").learn(230)
+        model = cls(
+            "MlpPolicy", "CartPole-v1", buffer_size=500, target_update_interval=50, device="cpu"
+        ).learn(230)
         model.save(tmp_path / "model")
         loaded = cls.load(tmp_path / "model", device="cpu")
         assert 0 < loaded.zeta == model.zeta
@@ -252,7 +327,9 @@ def test_tracker_and_zeta_survive_saving(tmp_path):
 def test_set_parameters_demands_every_network(algorithm):
     model, other = algorithm.make(), algorithm.make(seed=1)
     other.set_parameters(model.get_parameters(), exact_match=True)
-    assert all(th.equal(x, other.policy.state_dict()[k]) for k, x in model.policy.state_dict().items())
+    assert all(
+        th.equal(x, other.policy.state_dict()[k]) for k, x in model.policy.state_dict().items()
+    )
     broken = model.get_parameters()
     broken["policy"].popitem()
     with pytest.raises(RuntimeError, match="Missing key"):
@@ -264,7 +341,10 @@ def test_a_policy_can_be_saved_alone(algorithm, tmp_path):
     model.policy.save(tmp_path / "policy")
     loaded = type(model.policy).load(tmp_path / "policy")
     observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    assert (loaded.predict(observations, deterministic=True)[0] == model.predict(observations, deterministic=True)[0]).all()
+    assert (
+        loaded.predict(observations, deterministic=True)[0]
+        == model.predict(observations, deterministic=True)[0]
+    ).all()
 
 
 def test_saving_with_exclude_and_include(algorithm, tmp_path):
@@ -280,7 +360,9 @@ def test_saving_with_exclude_and_include(algorithm, tmp_path):
 def test_every_algorithm_solves_identity_before_its_first_target_update(algorithm):
     """SB3's own test of DQN, with its settings: 1200 steps, fewer than the default target_update_interval."""
     env = DummyVecEnv([lambda: IdentityEnv(4)])
-    model = algorithm.cls("MlpPolicy", env, gamma=0.4, learning_rate=0.002, seed=3, learning_starts=0).learn(1200)
+    model = algorithm.cls(
+        "MlpPolicy", env, gamma=0.4, learning_rate=0.002, seed=3, learning_starts=0
+    ).learn(1200)
     assert model.iteration == 0
     assert evaluate_policy(model, env, n_eval_episodes=20, warn=False)[0] > 90
 
@@ -288,7 +370,12 @@ def test_every_algorithm_solves_identity_before_its_first_target_update(algorith
 @pytest.mark.slow
 def test_every_algorithm_solves_identity(case):
     env = DummyVecEnv([lambda: IdentityEnv(4)])
-    kwargs = {"learning_rate": 1e-3, "gamma": 0.4, "target_update_interval": 100, "exploration_fraction": 0.3}
+    kwargs = {
+        "learning_rate": 1e-3,
+        "gamma": 0.4,
+        "target_update_interval": 100,
+        "exploration_fraction": 0.3,
+    }
     model = case.make(env=env, buffer_size=5000, learning_starts=200, **kwargs).learn(4000)
     mean, _ = evaluate_policy(model, env, n_eval_episodes=20, warn=False)
     assert mean > 90

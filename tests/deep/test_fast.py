@@ -18,11 +18,15 @@ def image_batch(n_actions: int = 4, n: int = 8) -> ReplayBufferSamples:
     images = [th.as_tensor(rng.integers(0, 256, (n, 2, 40, 40), dtype=np.uint8)) for _ in range(2)]
     column = lambda x: th.as_tensor(np.asarray(x, dtype=np.float32).reshape(-1, 1))  # noqa: E731
     actions = th.as_tensor(rng.integers(n_actions, size=(n, 1)))
-    return ReplayBufferSamples(images[0], actions, images[1], column(rng.integers(2, size=n)), column(rng.normal(size=n)))
+    return ReplayBufferSamples(
+        images[0], actions, images[1], column(rng.integers(2, size=n)), column(rng.normal(size=n))
+    )
 
 
 def make(case, fast, **kwargs):
-    env = FakeImageEnv(screen_height=40, screen_width=40, n_channels=2, discrete=True, channel_first=True)
+    env = FakeImageEnv(
+        screen_height=40, screen_width=40, n_channels=2, discrete=True, channel_first=True
+    )
     return case.make("CnnPolicy", env, fast=fast, **kwargs)
 
 
@@ -95,7 +99,9 @@ def test_target_networks_are_run_once_per_batch(case, fast):
 def test_fast_and_plain_choose_the_same_actions_with_the_same_random_numbers(case):
     actions = []
     for fast in (True, False):
-        model = case.make(fast=fast, learning_starts=0, exploration_initial_eps=0.5, exploration_final_eps=0.5)
+        model = case.make(
+            fast=fast, learning_starts=0, exploration_initial_eps=0.5, exploration_final_eps=0.5
+        )
         model.learn(1)
         model.set_random_seed(0)
         rng = np.random.default_rng(0)
@@ -110,11 +116,16 @@ def test_fast_and_plain_choose_the_same_actions_with_the_same_random_numbers(cas
 
 
 def test_fast_acts_on_images_as_predict_does(case):
-    model = make(case, True, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0).learn(1)
+    model = make(
+        case, True, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0
+    ).learn(1)
     rng = np.random.default_rng(0)
     for _ in range(10):
         model._last_obs = rng.integers(0, 256, (1, 2, 40, 40), dtype=np.uint8)
-        assert np.array_equal(model._sample_action(0, None, 1)[0], model.predict(model._last_obs, deterministic=True)[0])
+        assert np.array_equal(
+            model._sample_action(0, None, 1)[0],
+            model.predict(model._last_obs, deterministic=True)[0],
+        )
 
 
 def test_a_users_predict_is_asked_for_actions(algorithm):
@@ -129,7 +140,9 @@ def test_a_users_predict_is_asked_for_actions(algorithm):
 
 def test_gradients_are_clipped_as_torch_clips_them(algorithm):
     bound = 1e-3
-    loose, tight = (algorithm.make(max_grad_norm=norm, learning_starts=1000).learn(40) for norm in (1e9, bound))
+    loose, tight = (
+        algorithm.make(max_grad_norm=norm, learning_starts=1000).learn(40) for norm in (1e9, bound)
+    )
     for model in (loose, tight):
         model.set_random_seed(0)
         model.train(1, 32)
@@ -143,10 +156,14 @@ def test_gradients_are_clipped_as_torch_clips_them(algorithm):
 def test_boards_that_are_no_images_keep_their_layout():
     from sb3_cpp.training.minatar import MinAtarCNN
 
-    env = FakeImageEnv(screen_height=10, screen_width=10, n_channels=3, discrete=True, channel_first=True)
+    env = FakeImageEnv(
+        screen_height=10, screen_width=10, n_channels=3, discrete=True, channel_first=True
+    )
     env.observation_space = spaces.Box(0, 1, (3, 10, 10), np.bool_)
     kwargs = {"features_extractor_class": MinAtarCNN, "net_arch": []}
-    model = RegularizedDQN("CnnPolicy", env, fast=True, buffer_size=100, policy_kwargs=kwargs, device="cpu")
+    model = RegularizedDQN(
+        "CnnPolicy", env, fast=True, buffer_size=100, policy_kwargs=kwargs, device="cpu"
+    )
     assert model.q_net.features_extractor.layers[0].weight.is_contiguous()
     assert not model._has_modes
 

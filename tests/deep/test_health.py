@@ -32,10 +32,18 @@ class Poisoned(gym.Env):
     def step(self, action: Any) -> Any:
         self.steps += 1
         reward = np.nan if self.steps == 130 else 1.0
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32), reward, self.steps % 10 == 0, False, {}
+        return (
+            self.np_random.uniform(-1, 1, 2).astype(np.float32),
+            reward,
+            self.steps % 10 == 0,
+            False,
+            {},
+        )
 
 
-def test_a_non_finite_loss_leaves_checkpoint_batch_and_one_line(algorithm: Any, tmp_path: Path) -> None:
+def test_a_non_finite_loss_leaves_checkpoint_batch_and_one_line(
+    algorithm: Any, tmp_path: Path
+) -> None:
     model = algorithm.make(env=Poisoned(), policy_kwargs={"net_arch": [8]}, batch_size=32)
     with pytest.raises(NonFiniteLoss) as error:
         model.learn(1000, callback=CheckpointCallback(tmp_path, 40))
@@ -55,7 +63,12 @@ def test_a_non_finite_loss_leaves_checkpoint_batch_and_one_line(algorithm: Any, 
 @pytest.mark.parametrize("cls", [DeepCPP, DeepCPI])
 def test_a_batch_that_was_refused_leaves_no_trace_in_zeta(cls: Any) -> None:
     model = cls(
-        "MlpPolicy", "CartPole-v1", buffer_size=500, learning_starts=50, target_update_interval=50, device="cpu"
+        "MlpPolicy",
+        "CartPole-v1",
+        buffer_size=500,
+        learning_starts=50,
+        target_update_interval=50,
+        device="cpu",
     ).learn(200)
     tracked = [model.caution.tracker.mean.clone(), model.caution.tracker.maximum.clone()]
     good = model.replay_buffer.observations.copy()
@@ -70,11 +83,17 @@ def test_a_batch_that_was_refused_leaves_no_trace_in_zeta(cls: Any) -> None:
 
 @pytest.mark.parametrize(
     ("rewards", "observation", "words"),
-    [(1.0, 1.0, "smaller learning_rate"), (1e9, 1.0, "Rewards reach 1e+09: scale or clip"), (1.0, np.inf, "VecCheckNan")],
+    [
+        (1.0, 1.0, "smaller learning_rate"),
+        (1e9, 1.0, "Rewards reach 1e+09: scale or clip"),
+        (1.0, np.inf, "VecCheckNan"),
+    ],
 )
 def test_advice_fits_the_batch(rewards: float, observation: float, words: str) -> None:
     column = th.full((2, 1), rewards)
-    samples = ReplayBufferSamples(th.full((2, 3), observation), column.long(), th.zeros(2, 3), column, column)
+    samples = ReplayBufferSamples(
+        th.full((2, 3), observation), column.long(), th.zeros(2, 3), column, column
+    )
     bad = {"value": th.tensor(float("nan"))}
     with pytest.raises(NonFiniteLoss, match="non-finite loss \\(value = nan\\)") as error:
         health.refuse("here", bad["value"], bad, [th.tensor(1.0)], samples, None)
@@ -82,7 +101,10 @@ def test_advice_fits_the_batch(rewards: float, observation: float, words: str) -
 
 
 def test_figures_are_those_of_the_definitions() -> None:
-    log_policy, log_previous = th.tensor([[0.5, 0.5], [0.9, 0.1]]).log(), th.tensor([[0.5, 0.5], [0.5, 0.5]]).log()
+    log_policy, log_previous = (
+        th.tensor([[0.5, 0.5], [0.9, 0.1]]).log(),
+        th.tensor([[0.5, 0.5], [0.5, 0.5]]).log(),
+    )
     figures = health.figures(th.tensor([[1.0, -2.0], [4.0, 0.0]]), log_policy, log_previous)
     second = -(0.9 * np.log(0.9) + 0.1 * np.log(0.1))
     assert (figures["q_min"], figures["q_max"]) == (-2.0, 4.0)
@@ -90,7 +112,9 @@ def test_figures_are_those_of_the_definitions() -> None:
     assert figures["kl_to_previous"] == pytest.approx((np.log(2) - second) / 2)
 
 
-@pytest.mark.parametrize(("every", "interval"), [(0, 50), (20, 4)])  # (20, 4): each of 20 updates would be an iteration
+@pytest.mark.parametrize(
+    ("every", "interval"), [(0, 50), (20, 4)]
+)  # (20, 4): each of 20 updates would be an iteration
 def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
     algorithm: Any, monkeypatch: pytest.MonkeyPatch, every: int, interval: int
 ) -> None:
@@ -102,9 +126,9 @@ def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
     def record(*args: Any) -> None:
         seen.append(model._n_updates)
         original(*args)
-        assert {f"health/{name}" for name in ("q_min", "q_max", "entropy", "kl_to_previous")} <= set(
-            model.logger.name_to_value
-        )
+        assert {
+            f"health/{name}" for name in ("q_min", "q_max", "entropy", "kl_to_previous")
+        } <= set(model.logger.name_to_value)
 
     model._record_health = record
     model.learn(300)
@@ -120,7 +144,10 @@ def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_an_unkind_world_is_learned_in_or_refused(scenario: str) -> None:
     """The study itself is longer: scripts/stress.py."""
-    results = [stress_one(scenario, algo, n_timesteps=260) for algo in ("cpp", "cvi", "mdqn", "modqn", "cpi")]
+    results = [
+        stress_one(scenario, algo, n_timesteps=260)
+        for algo in ("cpp", "cvi", "mdqn", "modqn", "cpi")
+    ]
     assert all(result.held for result in results), results
     kind = {"NaN reward", "infinite reward", "NaN observations", "huge reward 1e30"}
     assert {result.outcome for result in results} == {"refused" if scenario in kind else "learned"}

@@ -41,11 +41,15 @@ VARIANTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cls", "kwargs"), VARIANTS, ids=lambda x: str(x) if isinstance(x, dict) else x.__name__)
+@pytest.mark.parametrize(
+    ("cls", "kwargs"), VARIANTS, ids=lambda x: str(x) if isinstance(x, dict) else x.__name__
+)
 def test_ten_thousand_random_batches_are_finite(cls, kwargs):
     model = cls("MlpPolicy", "CartPole-v1", buffer_size=10, device="cpu", **kwargs)
     generator = th.Generator().manual_seed(0)
-    names = ["q_net", "q_net_target"] + (["acting_net", "acting_net_target"] if hasattr(model, "acting_net") else [])
+    names = ["q_net", "q_net_target"] + (
+        ["acting_net", "acting_net_target"] if hasattr(model, "acting_net") else []
+    )
     for name in names:
         setattr(model, name, Values(random_values(generator)))
     index = th.arange(N_BATCHES * 2 * BATCH).reshape(N_BATCHES, 2, BATCH)

@@ -15,7 +15,10 @@ def make_pair(**kwargs: object) -> list[tuple[nn.Module, th.optim.Adam]]:
     for _ in range(2):
         th.manual_seed(0)
         network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
-        groups = [{"params": list(network[0].parameters())}, {"params": list(network[2].parameters()), "lr": 0.01}]
+        groups = [
+            {"params": list(network[0].parameters())},
+            {"params": list(network[2].parameters()), "lr": 0.01},
+        ]
         pair.append((network, th.optim.Adam(groups, fused=True, **kwargs)))  # type: ignore[arg-type]
     return pair
 
@@ -51,9 +54,13 @@ def add_group(optimizer: th.optim.Adam) -> None:
     optimizer.add_param_group({"params": [nn.Parameter(th.ones(2))]})
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"weight_decay": 0.1}, {"amsgrad": True}, {"betas": (0.5, 0.9), "eps": 1e-3}])
+@pytest.mark.parametrize(
+    "kwargs", [{}, {"weight_decay": 0.1}, {"amsgrad": True}, {"betas": (0.5, 0.9), "eps": 1e-3}]
+)
 @pytest.mark.parametrize("change", [None, reload, slow_down, freeze, add_group])
-def test_the_same_to_the_bit_whatever_happens_between(kwargs: dict, change: Callable[[th.optim.Adam], None] | None) -> None:
+def test_the_same_to_the_bit_whatever_happens_between(
+    kwargs: dict, change: Callable[[th.optim.Adam], None] | None
+) -> None:
     pair = make_pair(**kwargs)
     (plain, adam), (quick, other) = pair
     stepper = QuickAdam(other)

@@ -52,7 +52,9 @@ def test_a_network_gives_the_same_values_and_gradients(extractor, space, activat
 
 @pytest.mark.parametrize("mode", ["zeros", "circular"])
 def test_a_convolution_keeps_its_settings(mode) -> None:
-    layer = nn.Conv2d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2, bias=False, padding_mode=mode)
+    layer = nn.Conv2d(
+        4, 6, 3, stride=2, padding=1, dilation=2, groups=2, bias=False, padding_mode=mode
+    )
     x = th.rand(2, 4, 9, 9)
     assert th.equal(run(layer, x), layer(x))
 
@@ -61,7 +63,9 @@ def make_model() -> DeepCPP:
     return DeepCPP("MlpPolicy", gym.make("CartPole-v1"), learning_starts=10, batch_size=4, seed=0)
 
 
-@pytest.mark.parametrize("part", ["", "q_net.0", "q_net", "features_extractor", "features_extractor.flatten"])
+@pytest.mark.parametrize(
+    "part", ["", "q_net.0", "q_net", "features_extractor", "features_extractor.flatten"]
+)
 @pytest.mark.parametrize("network", ["q_net", "q_net_target"])
 def test_a_hook_on_any_part_is_called_while_learning(network, part) -> None:
     model, calls = make_model(), []

@@ -11,14 +11,24 @@ TOLERANCE = {"abs": 1e-6, "rel": 0}
 
 
 def deep_target(cls, mdp, env, **kwargs):
-    model = cls("MlpPolicy", env, policy_kwargs={"net_arch": []}, buffer_size=10, gamma=mdp.gamma, device="cpu", **kwargs)
+    model = cls(
+        "MlpPolicy",
+        env,
+        policy_kwargs={"net_arch": []},
+        buffer_size=10,
+        gamma=mdp.gamma,
+        device="cpu",
+        **kwargs,
+    )
     batch = mdp.load_into(model)
     with th.no_grad():
         return model._target(batch).numpy().reshape(3, 2)
 
 
 def test_dqn_target(mdp, one_hot_env):
-    assert deep_target(RegularizedDQN, mdp, one_hot_env) == pytest.approx(mdp.backup(mdp.target.max(1)), **TOLERANCE)
+    assert deep_target(RegularizedDQN, mdp, one_hot_env) == pytest.approx(
+        mdp.backup(mdp.target.max(1)), **TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("clip", [-1.0, -0.05, -np.inf])
@@ -71,7 +81,9 @@ def test_the_advantage_of_the_munchausen_form_is_of_the_clipped_preferences(mdp,
     old = softmax(mdp.target / T, axis=1)
     assert (T * np.log(old) < clip).any()
     q = mdp.online - alpha * np.maximum(T * np.log(old), clip)
-    assert model.caution.tracker.mean.item() == pytest.approx((q.max(1) - (old * q).sum(1)).mean(), abs=1e-6)
+    assert model.caution.tracker.mean.item() == pytest.approx(
+        (q.max(1) - (old * q).sum(1)).mean(), abs=1e-6
+    )
 
 
 def test_momentum_target(mdp, one_hot_env):
@@ -98,7 +110,9 @@ def test_unclipped_munchausen_is_cvi_with_log_sum_exp(mdp, one_hot_env):
 
 def test_mellowmax_differs_by_a_constant_and_more_where_episodes_end(mdp, one_hot_env):
     kwargs = {"alpha": 0.9, "temperature": 0.3}
-    shift = deep_target(CVI, mdp, one_hot_env, backup="logsumexp", **kwargs) - deep_target(CVI, mdp, one_hot_env, **kwargs)
+    shift = deep_target(CVI, mdp, one_hot_env, backup="logsumexp", **kwargs) - deep_target(
+        CVI, mdp, one_hot_env, **kwargs
+    )
     constant = 0.3 * np.log(2)
     assert shift[:2] == pytest.approx(np.full((2, 2), (mdp.gamma - 0.9) * constant), **TOLERANCE)
     assert shift[2:] == pytest.approx(np.full((1, 2), -0.9 * constant), **TOLERANCE)
@@ -107,15 +121,17 @@ def test_mellowmax_differs_by_a_constant_and_more_where_episodes_end(mdp, one_ho
 @pytest.mark.parametrize(("cls", "kwargs"), [(MDQN, {}), (CVI, {"backup": "logsumexp"})])
 def test_without_kl_every_target_is_soft_dqn(mdp, one_hot_env, cls, kwargs):
     soft = mdp.backup(0.3 * logsumexp(mdp.target / 0.3, axis=1))
-    assert deep_target(cls, mdp, one_hot_env, alpha=0.0, temperature=0.3, **kwargs) == pytest.approx(soft, **TOLERANCE)
+    assert deep_target(
+        cls, mdp, one_hot_env, alpha=0.0, temperature=0.3, **kwargs
+    ) == pytest.approx(soft, **TOLERANCE)
 
 
 def test_without_kl_explicit_cpp_is_soft_dqn_once_the_networks_agree(mdp, one_hot_env):
     mdp.online = mdp.target
     soft = mdp.backup(0.3 * logsumexp(mdp.target / 0.3, axis=1))
-    assert deep_target(DeepCPP, mdp, one_hot_env, form="explicit", alpha=0.0, temperature=0.3) == pytest.approx(
-        soft, **TOLERANCE
-    )
+    assert deep_target(
+        DeepCPP, mdp, one_hot_env, form="explicit", alpha=0.0, temperature=0.3
+    ) == pytest.approx(soft, **TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +146,9 @@ def test_without_kl_explicit_cpp_is_soft_dqn_once_the_networks_agree(mdp, one_ho
     ],
 )
 def test_zero_temperature_without_kl_gives_dqn_target(mdp, one_hot_env, cls, kwargs):
-    mdp.online = mdp.target  # explicit CPP takes its policy from the online network, as double DQN does
+    mdp.online = (
+        mdp.target
+    )  # explicit CPP takes its policy from the online network, as double DQN does
     target = deep_target(cls, mdp, one_hot_env, alpha=0.0, temperature=1e-8, **kwargs)
     assert target == pytest.approx(mdp.backup(mdp.target.max(1)), **TOLERANCE)
 
@@ -147,7 +165,15 @@ def test_zero_temperature_explicit_cpp_is_double_dqn(mdp, one_hot_env):
 
 
 def make(cls, mdp, env, **kwargs):
-    model = cls("MlpPolicy", env, policy_kwargs={"net_arch": []}, buffer_size=10, gamma=mdp.gamma, device="cpu", **kwargs)
+    model = cls(
+        "MlpPolicy",
+        env,
+        policy_kwargs={"net_arch": []},
+        buffer_size=10,
+        gamma=mdp.gamma,
+        device="cpu",
+        **kwargs,
+    )
     return model, mdp.load_into(model)
 
 
@@ -165,12 +191,23 @@ def test_projection_loss_is_the_weighted_kl_to_the_mixture(mdp, one_hot_env, zet
     tau, sigma, coef = 0.2, 0.1, 7.0
     alpha, T = sigma / (tau + sigma), tau + sigma
     model, batch = make(
-        DeepCPP, mdp, one_hot_env, form="explicit", zeta=zeta, alpha=alpha, temperature=T, projection_coef=coef
+        DeepCPP,
+        mdp,
+        one_hot_env,
+        form="explicit",
+        zeta=zeta,
+        alpha=alpha,
+        temperature=T,
+        projection_coef=coef,
     )
     old = softmax(mdp.target / tau, axis=1)
     new = softmax(alpha * np.log(old) + mdp.online / T, axis=1)
-    kl = (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()  # every state twice in the batch
-    assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(coef * T**2 * kl, abs=1e-6)
+    kl = (
+        (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()
+    )  # every state twice in the batch
+    assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(
+        coef * T**2 * kl, abs=1e-6
+    )
 
 
 def test_policy_loss_of_cpi_is_the_kl_to_the_mixture_with_greedy(mdp, one_hot_env):
@@ -185,7 +222,9 @@ def test_momentum_loss_regresses_on_the_running_average(mdp, one_hot_env):
     model, batch = make(MoDQN, mdp, one_hot_env, momentum=0.25)
     target = th.linspace(-1, 1, 6).reshape(-1, 1)
     average = 0.75 * mdp.acting_target + 0.25 * target.numpy().reshape(3, 2)
-    assert model._losses(batch, target)["momentum"].item() == pytest.approx(((mdp.acting - average) ** 2).mean(), abs=1e-6)
+    assert model._losses(batch, target)["momentum"].item() == pytest.approx(
+        ((mdp.acting - average) ** 2).mean(), abs=1e-6
+    )
 
 
 def test_momentum_weight_falls_with_the_iterations_to_its_floor(one_hot_env, mdp):
@@ -200,7 +239,9 @@ def test_momentum_weight_falls_with_the_iterations_to_its_floor(one_hot_env, mdp
 def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_env, form):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
-    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta="dcpp")
+    model, batch = make(
+        DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta="dcpp"
+    )
     with th.no_grad():
         model._update_statistics(batch)
     old = softmax(mdp.target / (tau if form == "explicit" else T), axis=1)
@@ -210,9 +251,13 @@ def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_e
     assert model.caution.tracker.maximum.item() == pytest.approx(advantage.max(), abs=1e-6)
 
 
-@pytest.mark.parametrize(("rule", "distance", "spread"), [("measured", np.max, np.ptp), ("typical", np.mean, np.std)])
+@pytest.mark.parametrize(
+    ("rule", "distance", "spread"), [("measured", np.max, np.ptp), ("typical", np.mean, np.std)]
+)
 @pytest.mark.parametrize("form", ["explicit", "implicit"])
-def test_measured_zeta_is_the_advantage_over_distance_times_spread(mdp, one_hot_env, form, rule, distance, spread):
+def test_measured_zeta_is_the_advantage_over_distance_times_spread(
+    mdp, one_hot_env, form, rule, distance, spread
+):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
     model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta=rule)
@@ -220,7 +265,11 @@ def test_measured_zeta_is_the_advantage_over_distance_times_spread(mdp, one_hot_
         model._update_statistics(batch)
     model.iteration = 1
     old = softmax(mdp.target / (tau if form == "explicit" else T), axis=1)
-    new = softmax(mdp.online / T + alpha * np.log(old), axis=1) if form == "explicit" else softmax(mdp.online / T, axis=1)
+    new = (
+        softmax(mdp.online / T + alpha * np.log(old), axis=1)
+        if form == "explicit"
+        else softmax(mdp.online / T, axis=1)
+    )
     q = mdp.online if form == "explicit" else mdp.online - sigma * np.log(old)
     advantage = ((new - old) * q).sum(1)
     mean, scale = advantage.mean(), distance(np.abs(new - old).sum(1)) * spread(advantage)
@@ -234,6 +283,10 @@ def test_bootstrap_uses_the_discount_of_each_transition(mdp, one_hot_env):
     from sb3_cpp.deep.batch import Batch
 
     discounts = th.linspace(0, 1, 6).reshape(-1, 1)
-    batch = Batch(mdp.samples._replace(discounts=discounts), mdp.gamma, model.q_net, model.q_net_target)
+    batch = Batch(
+        mdp.samples._replace(discounts=discounts), mdp.gamma, model.q_net, model.q_net_target
+    )
     expected = mdp.reward.ravel() + (1 - mdp.done.ravel()) * discounts.numpy().ravel() * 2.0
-    assert batch.bootstrap(th.full((6, 1), 2.0)).numpy().ravel() == pytest.approx(expected, abs=1e-6)
+    assert batch.bootstrap(th.full((6, 1), 2.0)).numpy().ravel() == pytest.approx(
+        expected, abs=1e-6
+    )

@@ -32,7 +32,9 @@ class Corridor(gym.Env):
         self.action_space = gym.spaces.Discrete(2, start=1)
         self.nan_at, self.steps = nan_at, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = 0
         return np.array([0.0], dtype=np.float32), {}
@@ -60,10 +62,15 @@ def _corridor_learner(n_trials: int, **settings: Any) -> LinearLearner:
 @pytest.mark.parametrize("rule", ["cvi", "adaptive_cpp"])
 def test_any_gymnasium_environment_with_a_box_and_discrete_actions_is_learned(rule: str) -> None:
     learner = _corridor_learner(3, rule=rule)
-    returns = [i.rollout.returns for i in iterate(learner, GymBatch(Corridor, 3), iterations=60, steps=60, seed=0)]
+    returns = [
+        i.rollout.returns
+        for i in iterate(learner, GymBatch(Corridor, 3), iterations=60, steps=60, seed=0)
+    ]
     assert th.stack(returns[-5:]).mean() > 0.9  # straight ahead gives 1
     assert th.stack(returns[:2]).mean() < 0.5
-    policy = LinearPolicy(learner.q.state_features, learner.q.per_action(learner.next_preferences)[0], 0.05)
+    policy = LinearPolicy(
+        learner.q.state_features, learner.q.per_action(learner.next_preferences)[0], 0.05
+    )
     assert policy.predict(np.full((4, 1), 0.5, dtype=np.float32))[0].tolist() == [1] * 4
     sampled, memory = policy.predict(np.array([0.5], dtype=np.float32), deterministic=False)
     assert sampled.shape == ()
@@ -76,7 +83,9 @@ def test_terminal_states_are_worth_nothing_beyond_their_reward() -> None:
         pass
     phi = th.from_numpy(learner.q.state_features(np.full((1, 1, 1), 0.9, dtype=np.float32)))
     last_step = learner.q.values(phi, learner.theta)[0, 0, 1]
-    assert float(last_step) == pytest.approx(1.0, abs=0.02)  # not 1 + 0.9 V(start of the next episode)
+    assert float(last_step) == pytest.approx(
+        1.0, abs=0.02
+    )  # not 1 + 0.9 V(start of the next episode)
 
 
 def test_mean_return_counts_ended_episodes_and_an_unfinished_first_one() -> None:
@@ -87,7 +96,10 @@ def test_mean_return_counts_ended_episodes_and_an_unfinished_first_one() -> None
 
 def test_the_same_seed_repeats_the_same_numbers_and_another_does_not() -> None:
     def returns(seed: int) -> list[float]:
-        return [float(i.rollout.returns) for i in iterate(_corridor_learner(1), GymBatch(Corridor), 4, 50, seed)]
+        return [
+            float(i.rollout.returns)
+            for i in iterate(_corridor_learner(1), GymBatch(Corridor), 4, 50, seed)
+        ]
 
     assert returns(0) == returns(0) != returns(1)
 
@@ -96,14 +108,19 @@ def test_printed_delta_gives_espi_the_step_of_cvi() -> None:
     learner = _corridor_learner(2, rule="espi", printed_delta=True)
     zetas = [i.update.zeta for i in iterate(learner, GymBatch(Corridor, 2), 6, 50, 0)]
     assert th.stack(zetas[1:]).min() == 1.0
-    cautious = [i.update.zeta for i in iterate(_corridor_learner(2, rule="espi"), GymBatch(Corridor, 2), 6, 50, 0)]
+    cautious = [
+        i.update.zeta
+        for i in iterate(_corridor_learner(2, rule="espi"), GymBatch(Corridor, 2), 6, 50, 0)
+    ]
     assert th.stack(cautious).max() < 0.5
 
 
 def test_a_nan_observation_is_named_and_what_came_before_is_kept() -> None:
     iterations = iterate(_corridor_learner(1), GymBatch(lambda: Corridor(nan_at=120)), 5, 50, 0)
     assert [next(iterations).update.K for _ in range(2)] == [1, 2]
-    with pytest.raises(BadObservation, match=r"observation must be finite, got \[nan\] in trial 0 after 20 steps"):
+    with pytest.raises(
+        BadObservation, match=r"observation must be finite, got \[nan\] in trial 0 after 20 steps"
+    ):
         next(iterations)
 
 
@@ -114,7 +131,10 @@ def test_a_buffer_that_does_not_determine_the_weights_needs_a_penalty() -> None:
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [("Pendulum-v1", "action space must be Discrete, got Box"), ("FrozenLake-v1", "observation space must be a flat Box")],
+    [
+        ("Pendulum-v1", "action space must be Discrete, got Box"),
+        ("FrozenLake-v1", "observation space must be a flat Box"),
+    ],
 )
 def test_other_spaces_are_refused(make: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -133,7 +153,14 @@ def test_features_for_another_number_of_actions_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("scheme", "2"), ("gamma", 1.0), ("ridge", -1.0), ("ridge_centre", "here"), ("backups", None), ("temperature", 0.0)],
+    [
+        ("scheme", "2"),
+        ("gamma", 1.0),
+        ("ridge", -1.0),
+        ("ridge_centre", "here"),
+        ("backups", None),
+        ("temperature", 0.0),
+    ],
 )
 def test_settings_that_make_no_sense_here_are_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be"):
@@ -154,7 +181,9 @@ def test_saved_weights_load_as_a_policy_that_sb3_can_evaluate(tmp_path: Any) -> 
         def action(self, action: Any) -> Any:
             return action + 1
 
-    mean, _ = evaluate_policy(policy, gym.wrappers.TimeLimit(FromZero(), 50), n_eval_episodes=2, warn=False)  # type: ignore[arg-type]
+    mean, _ = evaluate_policy(
+        policy, gym.wrappers.TimeLimit(FromZero(), 50), n_eval_episodes=2, warn=False
+    )  # type: ignore[arg-type]
     assert mean == pytest.approx(1.0)
     with pytest.raises(InvalidArgument, match="trial"):
         load_policy(tmp_path / "w.npz", trial=2)

@@ -18,7 +18,9 @@ def test_features_are_gaussians_of_the_distance_to_each_centre() -> None:
     centres = [(x, y) for x in (-1.0, 0.0, 1.0) for y in (-1.0, -0.5, 0.0, 0.5, 1.0)]
     for state, phi in zip(_states().tolist(), basis(_states()).tolist()):
         for centre, value in zip(centres, phi):
-            squared = ((state[0] - centre[0]) / (0.8 * 1.0)) ** 2 + ((state[1] - centre[1]) / (0.8 * 0.5)) ** 2
+            squared = ((state[0] - centre[0]) / (0.8 * 1.0)) ** 2 + (
+                (state[1] - centre[1]) / (0.8 * 0.5)
+            ) ** 2
             assert value == pytest.approx(math.exp(-squared), rel=1e-12)
 
 
@@ -38,7 +40,9 @@ def test_far_tails_are_exactly_zero_so_that_no_denormal_number_slows_products() 
 
 def test_joint_features_are_gaussians_over_state_and_action_together() -> None:
     basis = RadialBasis([-1.0, -1.0], [1.0, 1.0], [3, 3])
-    q = LinearQ(basis, basis.size, n_actions=3, action_centres=2)  # centres at actions 0 and 2, spacing 2
+    q = LinearQ(
+        basis, basis.size, n_actions=3, action_centres=2
+    )  # centres at actions 0 and 2, spacing 2
     weights = th.randn(1, 1, q.size, dtype=th.float64, generator=th.Generator().manual_seed(1))
     values = q.values(th.from_numpy(basis(_states())[None]), weights)[0]
     for state, row in zip(_states().tolist(), values.tolist()):
@@ -47,7 +51,11 @@ def test_joint_features_are_gaussians_over_state_and_action_together() -> None:
             for x in (-1.0, 0.0, 1.0):
                 for y in (-1.0, 0.0, 1.0):
                     for a in (0.0, 2.0):
-                        squared = ((state[0] - x) / 0.8) ** 2 + ((state[1] - y) / 0.8) ** 2 + ((action - a) / 1.6) ** 2
+                        squared = (
+                            ((state[0] - x) / 0.8) ** 2
+                            + ((state[1] - y) / 0.8) ** 2
+                            + ((action - a) / 1.6) ** 2
+                        )
                         expected += math.exp(-squared) * float(weights[0, 0, i])
                         i += 1
             assert row[action] == pytest.approx(expected, rel=1e-9)
@@ -76,7 +84,10 @@ def test_normal_equations_are_those_of_the_rows_of_each_group(action_centres: in
     ("arguments", "message"),
     [
         ({"low": [0.0], "high": [math.inf], "bins": [3]}, "finite"),
-        ({"low": [0.0], "high": [1.0], "bins": [1]}, "bins must be a whole number of at least 2, got 1"),
+        (
+            {"low": [0.0], "high": [1.0], "bins": [1]},
+            "bins must be a whole number of at least 2, got 1",
+        ),
         ({"low": [0.0], "high": [1.0], "bins": [3], "width": 0.0}, "width"),
         ({"low": [0.0] * 5, "high": [1.0] * 5, "bins": [10] * 5}, "at most 10000 centres"),
         ({"low": [0.0], "high": [1.0], "bins": [3], "periodic": [1]}, "periodic"),

@@ -28,7 +28,9 @@ def _chain(zetas: list[float]) -> tuple[Mixture, th.Tensor, th.Tensor]:
 def test_probabilities_are_those_of_mixing_step_by_step(zetas: list[float]) -> None:
     mixture, phi, expected = _chain(zetas)
     th.testing.assert_close(mixture.log_policy(phi), expected, rtol=0.0, atol=1e-12)
-    th.testing.assert_close(mixture.of_trial(1).log_policy(phi[1:]), expected[1:], rtol=0.0, atol=1e-12)
+    th.testing.assert_close(
+        mixture.of_trial(1).log_policy(phi[1:]), expected[1:], rtol=0.0, atol=1e-12
+    )
     th.testing.assert_close(mixture.weights.sum(-1), th.ones(TRIALS, dtype=th.float64))
 
 
@@ -37,9 +39,13 @@ def test_drawing_a_member_and_then_its_action_has_the_law_of_the_mixture() -> No
     draws = 40_000
     members = mixture.draw_members(draws, th.Generator().manual_seed(1))
     state, trial = 2, 0
-    conditional = th.stack([log_boltzmann(phi[trial, state] @ m[trial].T, TEMPERATURE).exp() for m in mixture.members])
+    conditional = th.stack(
+        [log_boltzmann(phi[trial, state] @ m[trial].T, TEMPERATURE).exp() for m in mixture.members]
+    )
     found = conditional[members[:, trial]].mean(0)
-    th.testing.assert_close(found, expected[trial, state].exp(), rtol=0.0, atol=4.0 * 0.5 / draws**0.5)
+    th.testing.assert_close(
+        found, expected[trial, state].exp(), rtol=0.0, atol=4.0 * 0.5 / draws**0.5
+    )
 
 
 def test_a_full_step_leaves_only_the_new_policy() -> None:

@@ -39,7 +39,9 @@ def test_vectorised_pendulum_equals_the_gymnasium_one_for_10000_random_steps() -
     assert cuts == STEPS // 500
 
 
-def test_trials_of_the_vectorised_pendulum_are_independent_and_single_precision_follows_double() -> None:
+def test_trials_of_the_vectorised_pendulum_are_independent_and_single_precision_follows_double() -> (
+    None
+):
     generator = np.random.default_rng(0)
     double, single = PendulumBatch(8, dtype=np.float64), PendulumBatch(8)
     for _ in range(20):  # few: the motion is chaotic, so that rounding grows

@@ -10,10 +10,14 @@ def _problem(rows: int = 40, columns: int = 6) -> tuple[np.ndarray, np.ndarray]:
     return generator.normal(size=(3, rows, columns)), generator.normal(size=(3, rows))
 
 
-def _solve(design: np.ndarray, targets: np.ndarray, penalty: float, centre: np.ndarray | None = None) -> np.ndarray:
+def _solve(
+    design: np.ndarray, targets: np.ndarray, penalty: float, centre: np.ndarray | None = None
+) -> np.ndarray:
     phi, y = th.from_numpy(design), th.from_numpy(targets)
     gram, right = phi.mT @ phi, (phi.mT @ y.unsqueeze(-1)).squeeze(-1)
-    return solve_ridge(gram, right, penalty, None if centre is None else th.from_numpy(centre)).numpy()
+    return solve_ridge(
+        gram, right, penalty, None if centre is None else th.from_numpy(centre)
+    ).numpy()
 
 
 def test_without_penalty_the_normal_equations_match_lstsq() -> None:
@@ -28,7 +32,9 @@ def test_with_penalty_they_match_lstsq_with_extra_rows_for_the_penalty(centred: 
     centre = np.random.default_rng(1).normal(size=(3, 6)) if centred else None
     for i, solution in enumerate(_solve(design, targets, 0.7, centre)):
         phi = np.concatenate([design[i], np.sqrt(0.7) * np.eye(6)])
-        y = np.concatenate([targets[i], np.sqrt(0.7) * (centre[i] if centre is not None else np.zeros(6))])
+        y = np.concatenate(
+            [targets[i], np.sqrt(0.7) * (centre[i] if centre is not None else np.zeros(6))]
+        )
         np.testing.assert_allclose(solution, np.linalg.lstsq(phi, y)[0], rtol=1e-10)
 
 
@@ -43,7 +49,9 @@ def test_unvisited_features_keep_the_centre_and_without_it_are_forgotten() -> No
 def test_singular_equations_are_an_error_that_names_the_penalty() -> None:
     design, targets = _problem()
     design[1, :, 3] = design[1, :, 0]  # two equal columns in one of three problems
-    with pytest.raises(SingularEquations, match=r"singular in 1 of 3 regressions.*must be positive, got 0"):
+    with pytest.raises(
+        SingularEquations, match=r"singular in 1 of 3 regressions.*must be positive, got 0"
+    ):
         _solve(design, targets, 0.0)
     assert np.isfinite(_solve(design, targets, 1e-3)).all()
 

@@ -22,7 +22,10 @@ def _world() -> tuple[MDP, Buffer]:
     reward = 2.0 * th.rand(STATES, ACTIONS, dtype=th.float64, generator=generator) - 1.0
     grid = th.meshgrid(th.arange(STATES), th.arange(ACTIONS), th.arange(COPIES), indexing="ij")
     s, a, copy = (index.flatten()[None] for index in grid)
-    phi, next_phi = (th.from_numpy(OneHot(STATES)(i.double().numpy()[..., None])) for i in (s, successors[s, a, copy]))
+    phi, next_phi = (
+        th.from_numpy(OneHot(STATES)(i.double().numpy()[..., None]))
+        for i in (s, successors[s, a, copy])
+    )
     buffer = Buffer(phi, a, reward[s, a], next_phi, th.zeros_like(a, dtype=th.bool))
     return MDP(transition[None], reward[None], GAMMA), buffer
 
@@ -30,24 +33,44 @@ def _world() -> tuple[MDP, Buffer]:
 @pytest.mark.parametrize("scheme", ["1", "1b"])
 @pytest.mark.parametrize("rule", sorted(RULES))
 @pytest.mark.parametrize(("backups", "regularized"), [(1, True), (3, False)])
-def test_one_hot_features_reproduce_the_tabular_iterates(rule: str, scheme: str, backups: int, regularized: bool) -> None:
+def test_one_hot_features_reproduce_the_tabular_iterates(
+    rule: str, scheme: str, backups: int, regularized: bool
+) -> None:
     mdp, buffer = _world()
-    shared = {"rule": rule, "temperature": 0.2, "alpha": 0.6, "scheme": scheme, "backups": backups, "regularized": regularized}
+    shared = {
+        "rule": rule,
+        "temperature": 0.2,
+        "alpha": 0.6,
+        "scheme": scheme,
+        "backups": backups,
+        "regularized": regularized,
+    }
     constants = {"exact_constants": False, "rho1": 0.9, "rho2": 0.99}
-    settings = Settings(**shared, **constants, gamma=GAMMA, ridge=0.0, ridge_centre="zero", tracker_start="first")
-    learner = LinearLearner(LinearQ(OneHot(STATES), STATES, ACTIONS), settings, n_trials=1, dtype=th.float64)
+    settings = Settings(
+        **shared, **constants, gamma=GAMMA, ridge=0.0, ridge_centre="zero", tracker_start="first"
+    )
+    learner = LinearLearner(
+        LinearQ(OneHot(STATES), STATES, ACTIONS), settings, n_trials=1, dtype=th.float64
+    )
     everywhere = th.eye(STATES, dtype=th.float64)[None]
 
     uniform = th.full((1, STATES, ACTIONS), 1.0 / ACTIONS, dtype=th.float64).log()
     weights = th.full((1, STATES), 1.0 / STATES, dtype=th.float64)
     updates = iterate_table(
-        TabularSettings(**shared, **constants), uniform, lambda deployed, old: View(mdp, weights, None), 12
+        TabularSettings(**shared, **constants),
+        uniform,
+        lambda deployed, old: View(mdp, weights, None),
+        12,
     )
     for expected in updates:
         found = learner.update(buffer)
         th.testing.assert_close(found.zeta, expected.zeta, rtol=1e-9, atol=1e-14)
-        th.testing.assert_close(found.evidence.advantage, expected.evidence.advantage, rtol=1e-9, atol=1e-12)
+        th.testing.assert_close(
+            found.evidence.advantage, expected.evidence.advantage, rtol=1e-9, atol=1e-12
+        )
         new = th.log_softmax(learner.q.values(everywhere, learner.next_preferences) / 0.2, dim=-1)
         th.testing.assert_close(new, expected.log_new, rtol=0.0, atol=1e-10)
-        th.testing.assert_close(learner.deployed.log_policy(everywhere), expected.log_deployed, rtol=0.0, atol=1e-10)
+        th.testing.assert_close(
+            learner.deployed.log_policy(everywhere), expected.log_deployed, rtol=0.0, atol=1e-10
+        )
     assert 0.0 < float(expected.zeta) <= 1.0

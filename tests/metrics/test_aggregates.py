@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sb3_cpp.metrics import iqm, iqm_difference, iqm_interval, performance_profile, probability_of_improvement
+from sb3_cpp.metrics import (
+    iqm,
+    iqm_difference,
+    iqm_interval,
+    performance_profile,
+    probability_of_improvement,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -42,7 +48,9 @@ def test_interval_of_two_runs_knows_how_little_it_knows() -> None:
     """Student's interval of 0 and 1 has the half-width 12.7 * sqrt(1/2) * sqrt(1/2) = 6.4; the bare bootstrap says [0, 1]."""
     interval = iqm_interval({"a": [0.0, 1.0]})
     assert interval.estimate == pytest.approx(0.5)
-    assert interval.low == pytest.approx(0.5 - 0.5 * np.sqrt(2) * stats.t.ppf(0.975, 1) / stats.norm.ppf(0.975))
+    assert interval.low == pytest.approx(
+        0.5 - 0.5 * np.sqrt(2) * stats.t.ppf(0.975, 1) / stats.norm.ppf(0.975)
+    )
     assert interval.high == pytest.approx(1.0 - interval.low)
 
 
@@ -64,7 +72,10 @@ def test_interval_repeats_itself() -> None:
 
 
 def test_difference_is_that_of_the_estimates_and_turns_its_sign() -> None:
-    first, second = {"a": RNG.normal(size=6), "b": RNG.normal(size=5)}, {"b": RNG.normal(size=4), "a": RNG.normal(size=6)}
+    first, second = (
+        {"a": RNG.normal(size=6), "b": RNG.normal(size=5)},
+        {"b": RNG.normal(size=4), "a": RNG.normal(size=6)},
+    )
     there, back = iqm_difference(first, second), iqm_difference(second, first)
     assert there.estimate == pytest.approx(iqm(first) - iqm(second))
     assert back.estimate == pytest.approx(-there.estimate)
@@ -73,7 +84,9 @@ def test_difference_is_that_of_the_estimates_and_turns_its_sign() -> None:
 
 def test_probability_of_improvement_by_hand() -> None:
     """Task a: 3 against {1, 3} wins once and ties once, 0 loses twice: 1.5 of 4. Task b: 1 of 1. Mean (0.375 + 1) / 2."""
-    result = probability_of_improvement({"a": [3.0, 0.0], "b": [2.0, 2.0]}, {"a": [1.0, 3.0], "b": [1.0, 1.0]})
+    result = probability_of_improvement(
+        {"a": [3.0, 0.0], "b": [2.0, 2.0]}, {"a": [1.0, 3.0], "b": [1.0, 1.0]}
+    )
     assert result.estimate == pytest.approx((0.375 + 1.0) / 2)
 
 
@@ -94,7 +107,9 @@ def test_a_clean_sweep_is_not_certainty() -> None:
 def test_sweeps_in_both_directions_and_ties_are_not_certainty() -> None:
     """Doubt 1 - 0.025^(1/3) of each task, a third of it in the mean, added as of independent parts."""
     high, low = [4.0, 5.0, 6.0], [1.0, 2.0, 3.0]
-    split = probability_of_improvement({"a": high, "b": low, "c": high}, {"a": low, "b": high, "c": low})
+    split = probability_of_improvement(
+        {"a": high, "b": low, "c": high}, {"a": low, "b": high, "c": low}
+    )
     doubt = (1.0 - 0.025 ** (1 / 3)) / 3
     assert split == pytest.approx((2 / 3, 2 / 3 - np.sqrt(2) * doubt, 2 / 3 + doubt))
     ties = probability_of_improvement({"a": [5.0] * 3}, {"a": [5.0] * 3})
@@ -108,7 +123,9 @@ def test_profile_by_hand() -> None:
 
 
 def test_profile_falls_and_its_band_encloses_it_inside_zero_and_one() -> None:
-    profile = performance_profile({"a": RNG.uniform(size=5), "b": RNG.uniform(size=5)}, np.linspace(-0.1, 1.1, 25))
+    profile = performance_profile(
+        {"a": RNG.uniform(size=5), "b": RNG.uniform(size=5)}, np.linspace(-0.1, 1.1, 25)
+    )
     low, share, high = profile.share.low, profile.share.estimate, profile.share.high
     assert (np.diff(share) <= 0).all()
     assert (low <= share + 1e-12).all()

@@ -14,7 +14,9 @@ def test_random_is_zero_and_human_is_one() -> None:
 
 def test_score_by_hand() -> None:
     """Seaquest: random 68.4, human 42054.7."""
-    assert human_normalised_score("SeaquestNoFrameskip-v4", 3000.0) == pytest.approx((3000.0 - 68.4) / (42054.7 - 68.4))
+    assert human_normalised_score("SeaquestNoFrameskip-v4", 3000.0) == pytest.approx(
+        (3000.0 - 68.4) / (42054.7 - 68.4)
+    )
 
 
 def test_the_usual_57_and_all_games_of_the_suite_are_there() -> None:
@@ -22,7 +24,9 @@ def test_the_usual_57_and_all_games_of_the_suite_are_there() -> None:
     assert all(atari_game(env) for env in load_suite("atari").envs)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "MinAtar/Seaquest-v1", "ALE/NoSuchGame-v5", "Seaquest"])
+@pytest.mark.parametrize(
+    "env", ["CartPole-v1", "MinAtar/Seaquest-v1", "ALE/NoSuchGame-v5", "Seaquest"]
+)
 def test_other_tasks_have_no_human_score(env: str) -> None:
     assert atari_game(env) is None
     with pytest.raises(ValueError, match="57 Atari games only"):

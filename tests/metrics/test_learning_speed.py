@@ -21,7 +21,9 @@ def test_a_curve_that_rises_sooner_has_more() -> None:
     assert area_under_curve(steps, [0, 1, 1, 1, 1]) > area_under_curve(steps, [0, 0, 0, 0, 1])
 
 
-@pytest.mark.parametrize(("steps", "returns"), [([1, 2], [1.0]), ([], []), ([2, 1], [1.0, 1.0]), ([1, 2], [1.0, np.nan])])
+@pytest.mark.parametrize(
+    ("steps", "returns"), [([1, 2], [1.0]), ([], []), ([2, 1], [1.0, 1.0]), ([1, 2], [1.0, np.nan])]
+)
 def test_what_is_no_curve_is_refused(steps: list[int], returns: list[float]) -> None:
     with pytest.raises(ValueError, match="steps"):
         area_under_curve(steps, returns)

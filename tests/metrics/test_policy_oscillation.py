@@ -36,7 +36,9 @@ def test_oscillation_of_noise_by_hand():
 
 def test_oscillation_of_noise_is_what_a_constant_policy_shows():
     rng = np.random.default_rng(0)
-    episodes = rng.exponential(5.0, size=(2000, 20, 10))  # 2000 runs, 20 evaluations of 10 episodes, nothing is learnt
+    episodes = rng.exponential(
+        5.0, size=(2000, 20, 10)
+    )  # 2000 runs, 20 evaluations of 10 episodes, nothing is learnt
     seen = oscillation(episodes.mean(axis=2)).l2
     told = [oscillation_of_noise(run.std(axis=1, ddof=1) / np.sqrt(10)) for run in episodes]
     assert np.mean(np.square(told)) == pytest.approx(np.mean(seen**2), rel=0.03)
@@ -50,12 +52,18 @@ def test_unknown_errors_are_refused(bad):
 
 def test_normalised_oscillation_is_a_share_of_the_range():
     # falls of 3 and 4 on a task whose returns reach from -2 to 8
-    assert normalised_oscillation([0.0, 5.0, 2.0, 6.0, 2.0], -2.0, 8.0) == (pytest.approx(0.4), pytest.approx(0.5))
+    assert normalised_oscillation([0.0, 5.0, 2.0, 6.0, 2.0], -2.0, 8.0) == (
+        pytest.approx(0.4),
+        pytest.approx(0.5),
+    )
 
 
 def test_normalised_oscillation_does_not_depend_on_the_units_of_reward():
     curve = np.random.default_rng(0).normal(size=30)
-    plain, scaled = normalised_oscillation(curve, -3.0, 3.0), normalised_oscillation(100 * curve + 7, -293.0, 307.0)
+    plain, scaled = (
+        normalised_oscillation(curve, -3.0, 3.0),
+        normalised_oscillation(100 * curve + 7, -293.0, 307.0),
+    )
     assert scaled == (pytest.approx(plain.inf), pytest.approx(plain.l2))
 
 

@@ -17,7 +17,9 @@ def test_p_value_is_that_of_scipy() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         a, b = rng.normal(0.0, 1.0, rng.integers(2, 30)), rng.normal(0.5, 3.0, rng.integers(2, 30))
-        assert welch_p_value(a, b) == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
+        assert welch_p_value(a, b) == pytest.approx(
+            stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9
+        )
 
 
 def test_one_constant_sample_is_allowed() -> None:
@@ -35,7 +37,9 @@ def test_a_sample_of_one_is_refused() -> None:
         welch_p_value([1.0], [1.0, 2.0])
 
 
-@pytest.mark.parametrize(("p", "stars"), [(0.5, "n.s."), (0.05, "n.s."), (0.049, "*"), (0.009, "**"), (0.0009, "***")])
+@pytest.mark.parametrize(
+    ("p", "stars"), [(0.5, "n.s."), (0.05, "n.s."), (0.049, "*"), (0.009, "**"), (0.0009, "***")]
+)
 def test_stars_follow_the_levels(p: float, stars: str) -> None:
     assert significance_stars(p) == stars
 
@@ -60,9 +64,13 @@ def test_mann_whitney_is_that_of_scipy() -> None:
     rng = np.random.default_rng(1)
     for n, m in ((3, 3), (4, 7), (8, 6)):
         a, b = rng.normal(0.0, 1.0, n), rng.normal(0.8, 2.0, m)
-        assert mann_whitney_p_value(a, b) == pytest.approx(stats.mannwhitneyu(a, b, method="exact").pvalue)
+        assert mann_whitney_p_value(a, b) == pytest.approx(
+            stats.mannwhitneyu(a, b, method="exact").pvalue
+        )
     a, b = rng.normal(0.0, 1.0, 30), rng.normal(0.3, 1.0, 25)
-    assert mann_whitney_p_value(a, b) == pytest.approx(stats.mannwhitneyu(a, b, method="asymptotic").pvalue)
+    assert mann_whitney_p_value(a, b) == pytest.approx(
+        stats.mannwhitneyu(a, b, method="asymptotic").pvalue
+    )
 
 
 def test_three_against_three_cannot_be_significant() -> None:
@@ -71,7 +79,9 @@ def test_three_against_three_cannot_be_significant() -> None:
 
 def test_holm_by_hand() -> None:
     """Sorted 0.01, 0.03, 0.04, 0.4 become 4 * 0.01, 3 * 0.03, max(0.09, 2 * 0.04), 0.4."""
-    assert holm_correction([0.03, 0.4, 0.01, 0.04]).tolist() == pytest.approx([0.09, 0.4, 0.04, 0.09])
+    assert holm_correction([0.03, 0.4, 0.01, 0.04]).tolist() == pytest.approx(
+        [0.09, 0.4, 0.04, 0.09]
+    )
 
 
 def test_holm_leaves_one_test_alone_and_never_exceeds_one() -> None:
@@ -114,8 +124,15 @@ def test_permutation_test_is_that_of_scipy_on_one_task() -> None:
 def test_permutation_test_keeps_its_level() -> None:
     """No difference, tasks with different means: 5 % of the p-values lie below 0.05."""
     rng = np.random.default_rng(6)
-    runs = [[{t: rng.normal(10 * t, 1.0, 3) for t in range(3)} for _ in range(2)] for _ in range(500)]
-    small = np.mean([permutation_p_value(a, b, permutations=399, seed=i) <= 0.05 for i, (a, b) in enumerate(runs)])
+    runs = [
+        [{t: rng.normal(10 * t, 1.0, 3) for t in range(3)} for _ in range(2)] for _ in range(500)
+    ]
+    small = np.mean(
+        [
+            permutation_p_value(a, b, permutations=399, seed=i) <= 0.05
+            for i, (a, b) in enumerate(runs)
+        ]
+    )
     assert 0.03 <= small <= 0.07
 
 

@@ -4,7 +4,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 NOT_WHOLE = ["", "x", "1.5", "nan", "1e3", "[1]", "0x1f", "½", "--5", "1,000", "None", "1 2"]
-NAMES = ["", " ", "cp", "CPP!", "../cpp", "dqn2", "\u00e9", "a" * 300, "--", "[]", "None", "0", "%s%n", "{env}", "*"]
+NAMES = [
+    "",
+    " ",
+    "cp",
+    "CPP!",
+    "../cpp",
+    "dqn2",
+    "\u00e9",
+    "a" * 300,
+    "--",
+    "[]",
+    "None",
+    "0",
+    "%s%n",
+    "{env}",
+    "*",
+]
 VALUES = {
     "batch_size": ["0", "-1", "many", "1.5", "[1]", "null", "true", "{a: 1}", ".nan"],
     "buffer_size": ["0", "-5", "x", "1.5", "[]", "null"],
@@ -19,7 +35,16 @@ VALUES = {
     "exploration_final_eps": ["-0.1", "2", "x"],
     "max_grad_norm": ["0", "-1", "x", "null"],
     "policy": ["NoPolicy", "5", "null", "[MlpPolicy]", "CnnPolicy"],
-    "policy_kwargs": ["5", "[1]", "text", "null", "{net_arch: 5}", "{net_arch: [a]}", "{net_arch: [0]}", "{nonsense: 1}"],
+    "policy_kwargs": [
+        "5",
+        "[1]",
+        "text",
+        "null",
+        "{net_arch: 5}",
+        "{net_arch: [a]}",
+        "{net_arch: [0]}",
+        "{nonsense: 1}",
+    ],
     "policy_kwargs.net_arch": ["x", "[-1]", "[1.5]", "null"],
     "policy_kwargs.activation_fn": ["rleu", "5", "[relu]"],
     "policy_kwargs.optimizer_class": ["adamm", "7"],
@@ -133,12 +158,24 @@ def commands(folder: Path) -> Iterator[list[str]]:
     yield from (["train", "-n", "10", "--env", name] for name in NAMES)
     yield from ([*train, "--suite", name] for name in [*NAMES, "nothing.yml", "."])
     yield from (
-        [*train, "-i", path] for path in ["nowhere", "", ".", "text.zip", "empty.zip", "text.txt", "garbage", "a" * 300]
+        [*train, "-i", path]
+        for path in ["nowhere", "", ".", "text.zip", "empty.zip", "text.txt", "garbage", "a" * 300]
     )
-    yield from ([*train, "-params", f"{key}:{value}"] for key, values in VALUES.items() for value in values)
+    yield from (
+        [*train, "-params", f"{key}:{value}"] for key, values in VALUES.items() for value in values
+    )
     yield from (
         [*train, "-params", text]
-        for text in ["", ":", "gamma", "gamma=0.9", "gamma:[", "gamma:{", "gamma:!!python/x", "[" * 2000]
+        for text in [
+            "",
+            ":",
+            "gamma",
+            "gamma=0.9",
+            "gamma:[",
+            "gamma:{",
+            "gamma:!!python/x",
+            "[" * 2000,
+        ]
     )
     yield from ([*train, flag] for flag in ["--nonsense", "-z", "extra", "--algo=", "-params"])
     for number, text in enumerate(YAMLS):
@@ -156,18 +193,39 @@ def commands(folder: Path) -> Iterator[list[str]]:
     yield from (["benchmark", "classic", "--envs", name] for name in NAMES[:8])
     yield from (["benchmark", "classic", "--algos", name] for name in NAMES[:8])
     yield from (
-        ["benchmark", "classic", "--envs", "CartPole-v1", "--algos", "cpp", "-params", f"{key}:{values[0]}"]
+        [
+            "benchmark",
+            "classic",
+            "--envs",
+            "CartPole-v1",
+            "--algos",
+            "cpp",
+            "-params",
+            f"{key}:{values[0]}",
+        ]
         for key, values in VALUES.items()
     )
     for flag in ("--episodes", "--seed", "--play-seed"):
         yield from (["enjoy", "--run", "garbage", flag, value] for value in NOT_WHOLE[:6])
-    yield from (["enjoy", "--run", name] for name in ["garbage", "nowhere", "", "text.txt", "damaged"])
+    yield from (
+        ["enjoy", "--run", name] for name in ["garbage", "nowhere", "", "text.txt", "damaged"]
+    )
     yield from (["enjoy", "--video", name] for name in ["film.avi", "film", "", ".mp4.txt"])
-    for flag in ("--trials", "-n", "--seeds-per-trial", "--seed", "--top", "--top-seeds", "--heartbeat"):
+    for flag in (
+        "--trials",
+        "-n",
+        "--seeds-per-trial",
+        "--seed",
+        "--top",
+        "--top-seeds",
+        "--heartbeat",
+    ):
         yield from (["tune", flag, value] for value in [*NOT_WHOLE[:6], "-1"])
     yield from (["tune", "--env", name] for name in NAMES[:6])
     yield from (["tune", "--algo", name] for name in NAMES[:6])
-    yield from (["tune", "--trials", "1", "-params", f"{key}:{values[0]}"] for key, values in VALUES.items())
+    yield from (
+        ["tune", "--trials", "1", "-params", f"{key}:{values[0]}"] for key, values in VALUES.items()
+    )
     yield from (["tune", "--storage", url] for url in ["x://y", "postgresql://", "://"])
     yield from (["tune", flag, "nonsense"] for flag in ("--objective", "--pruner", "--suite"))
     for script in ("gridworld", "pendulum", "theory"):
@@ -178,5 +236,7 @@ def commands(folder: Path) -> Iterator[list[str]]:
     yield from (["faults", flag, "nonsense"] for flag in ("--tasks", "--algos"))
     for flag in ("--steps", "--save-freq", "--frames", "--new-frames"):
         yield from (["checkpoint_costs", flag, value] for value in [*NOT_WHOLE[:6], "-1"])
-    yield from (["stress", flag, value] for flag in ("-n", "--seed") for value in [*NOT_WHOLE[:6], "-1"])
+    yield from (
+        ["stress", flag, value] for flag in ("-n", "--seed") for value in [*NOT_WHOLE[:6], "-1"]
+    )
     yield from (["stress", flag, "nonsense"] for flag in ("--worlds", "--algos", "--out"))

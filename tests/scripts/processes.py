@@ -6,7 +6,14 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SMALL = ["-params", "learning_starts:50", "train_freq:8", "gradient_steps:1", "batch_size:16", "buffer_size:1000"]
+SMALL = [
+    "-params",
+    "learning_starts:50",
+    "train_freq:8",
+    "gradient_steps:1",
+    "batch_size:16",
+    "buffer_size:1000",
+]
 
 
 class Script:
@@ -14,7 +21,12 @@ class Script:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
 
     def command(self, name: str, *arguments: str) -> list[str]:
         return [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *arguments]
@@ -30,7 +42,9 @@ class Script:
             **kwargs,
         )
 
-    def run(self, name: str, *arguments: str, **kwargs: object) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, name: str, *arguments: str, **kwargs: object
+    ) -> "subprocess.CompletedProcess[str]":
         process = self.start(name, *arguments, **kwargs)
         out, err = process.communicate(timeout=240)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)

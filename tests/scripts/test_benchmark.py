@@ -18,7 +18,10 @@ GRID = ["classic", "--algos", "cpp", "dqn", "--envs", "CartPole-v1"]
 
 def histories(folder: Path) -> dict[str, list[str]]:
     """What each cell's run.log says, without times: its events and the process of the last one."""
-    return {str(path.parent.relative_to(folder)): path.read_text().splitlines() for path in folder.rglob("run.log")}
+    return {
+        str(path.parent.relative_to(folder)): path.read_text().splitlines()
+        for path in folder.rglob("run.log")
+    }
 
 
 def wait_for_training(folder: Path, seconds: float = 90.0) -> tuple[Path, int]:
@@ -39,12 +42,25 @@ def check_grid(folder: Path, killed: Path, cells: int) -> None:
     for name, lines in logs.items():
         assert len([line for line in lines if " finished at " in line]) == 1, name
         assert len([line for line in lines if " started at " in line]) == 1, name
-        assert len([line for line in lines if " resumed at " in line]) == (folder / name == killed), name
+        assert len([line for line in lines if " resumed at " in line]) == (
+            folder / name == killed
+        ), name
 
 
 @pytest.mark.slow
 def test_a_killed_process_costs_only_its_cell_and_nothing_is_done_twice(script: Script) -> None:
-    arguments = [*GRID, "--seeds", "2", "-n", "2000", "--jobs", "2", *SMALL, "save_freq:200", "eval_freq:1000"]
+    arguments = [
+        *GRID,
+        "--seeds",
+        "2",
+        "-n",
+        "2000",
+        "--jobs",
+        "2",
+        *SMALL,
+        "save_freq:200",
+        "eval_freq:1000",
+    ]
     process = script.start("benchmark", *arguments)
     killed, worker = wait_for_training(script.folder / "runs")
     os.kill(worker, signal.SIGKILL)
@@ -65,7 +81,12 @@ def cluster(script: Script) -> Iterator[str]:
     """A scheduler and two worker processes on this machine; gives the scheduler's address."""
     pytest.importorskip("distributed", reason="needs the extra cluster")
     address = "tcp://127.0.0.1:28786"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": script.environment, "cwd": script.folder}
+    quiet = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "env": script.environment,
+        "cwd": script.folder,
+    }
     dask = [sys.executable, "-m", "dask"]
     scheduler = subprocess.Popen([*dask, "scheduler", "--port", "28786", "--no-dashboard"], **quiet)  # type: ignore[call-overload]
     worker = [*dask, "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
@@ -78,7 +99,18 @@ def cluster(script: Script) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_a_killed_dask_worker_costs_only_its_cell(script: Script, cluster: str) -> None:
-    arguments = [*GRID, "--seeds", "2", "-n", "2000", "--dask", cluster, *SMALL, "save_freq:200", "eval_freq:1000"]
+    arguments = [
+        *GRID,
+        "--seeds",
+        "2",
+        "-n",
+        "2000",
+        "--dask",
+        cluster,
+        *SMALL,
+        "save_freq:200",
+        "eval_freq:1000",
+    ]
     process = script.start("benchmark", *arguments)
     killed, worker = wait_for_training(script.folder / "runs")
     os.kill(worker, signal.SIGKILL)
@@ -91,7 +123,18 @@ def test_a_killed_dask_worker_costs_only_its_cell(script: Script, cluster: str) 
 def test_failed_cells_are_reported_with_their_log_and_retried_on_request(
     script: Script, call: Callable[..., tuple[int, str, str]]
 ) -> None:
-    arguments = ["classic", "--algos", "cpp", "--envs", "CartPole-v1", "--seeds", "1", "-n", "300", *SMALL]
+    arguments = [
+        "classic",
+        "--algos",
+        "cpp",
+        "--envs",
+        "CartPole-v1",
+        "--seeds",
+        "1",
+        "-n",
+        "300",
+        *SMALL,
+    ]
     diverging = [*arguments, "learning_rate:1.0e+30"]
     failed = script.run("benchmark", *diverging)
     assert failed.returncode == 1

@@ -26,7 +26,11 @@ def mutations(folder: Path, n: int) -> Iterator[list[str]]:
         text = original
         for _ in range(rng.integers(1, 6)):
             at = int(rng.integers(0, len(text)))
-            text = text[:at] + str(rng.choice(list("{}[]:,#-&*!|>'\"%@` \n\tx0"))) + text[at + int(rng.integers(0, 4)) :]
+            text = (
+                text[:at]
+                + str(rng.choice(list("{}[]:,#-&*!|>'\"%@` \n\tx0")))
+                + text[at + int(rng.integers(0, 4)) :]
+            )
         (folder / f"mutation{number}.yml").write_text(text, encoding="utf-8")
         yield ["train", "--env", "CartPole-v1", "-n", "10", "--suite", f"mutation{number}.yml"]
 
@@ -36,7 +40,10 @@ def garbage(folder: Path) -> None:
     (folder / "text.txt").write_text("text")
     (folder / "text.zip").write_text("text")
     (folder / "empty.zip").write_bytes(b"")
-    for name, config in {"garbage": "text", "damaged": "config: {suite: a, algo: cpp, env: CartPole-v1}"}.items():
+    for name, config in {
+        "garbage": "text",
+        "damaged": "config: {suite: a, algo: cpp, env: CartPole-v1}",
+    }.items():
         (folder / name).mkdir()
         (folder / name / "config.yml").write_text(config)
         (folder / name / "model.zip").write_bytes(b"PK\x03\x04 nonsense")

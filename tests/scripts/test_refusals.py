@@ -17,7 +17,10 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*TRAIN, "-params", "learnin_rate:0.1"), "did you mean 'learning_rate'"),
     ((*TRAIN, "-params", "gamma"), "must be key:value"),
     ((*TRAIN, "-params", "temperature:-1"), "temperature must be"),
-    ((*TRAIN, "-params", "buffer_size:many"), "buffer_size must be a whole number of at least 1, got 'many'"),
+    (
+        (*TRAIN, "-params", "buffer_size:many"),
+        "buffer_size must be a whole number of at least 1, got 'many'",
+    ),
     ((*TRAIN, "-i", "nowhere"), "no checkpoint at nowhere"),
     ((*TRAIN, "-n", "-5"), "n_timesteps must be"),
     ((*TRAIN, "--seed", "-1"), "seed must be"),
@@ -30,10 +33,16 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*TRAIN, "--nonsense"), "unrecognized arguments"),
     ((*TRAIN, "--num-threads", "-1"), "--num-threads must be a whole number of at least 1, got -1"),
     ((*TRAIN, "--num-threads", "0"), "--num-threads must be a whole number of at least 1, got 0"),
-    ((*TRAIN, "-i", "elsewhere/model.zip", "-params", "gamma:0.5"), "-params must not have gamma with -i"),
+    (
+        (*TRAIN, "-i", "elsewhere/model.zip", "-params", "gamma:0.5"),
+        "-params must not have gamma with -i",
+    ),
     (("enjoy", "--play-seed", "-1"), "--play-seed must be a whole number of at least 0, got -1"),
     (("theory", "--seed", "99999999999"), "seed must be below 2**32, got 99999999999"),
-    (("speed", "--tasks", "cartpole", "--seed", "99999999999"), "seed must be below 2**32, got 99999999999"),
+    (
+        ("speed", "--tasks", "cartpole", "--seed", "99999999999"),
+        "seed must be below 2**32, got 99999999999",
+    ),
     (("enjoy", "--algo", "cpp"), "no trained run at"),
     (("enjoy", "--video", "film.avi"), "must end in .mp4 or .gif"),
     (("enjoy", "--episodes", "0"), "--episodes must be"),
@@ -42,7 +51,19 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("benchmark", "classic", "--envs", "CartPole-v2"), "did you mean 'CartPole-v1'"),
     (("benchmark", "classic", "--algos", "dnq"), "did you mean 'dqn'"),
     (("benchmark", "classic", "--seeds", "0"), "--seeds must be"),
-    (("benchmark", "classic", "--envs", "CartPole-v1", "--algos", "cpp", "-params", "temperature:-1"), "temperature must be"),
+    (
+        (
+            "benchmark",
+            "classic",
+            "--envs",
+            "CartPole-v1",
+            "--algos",
+            "cpp",
+            "-params",
+            "temperature:-1",
+        ),
+        "temperature must be",
+    ),
 ]
 TUNE: list[tuple[tuple[str, ...], str]] = [
     (("tune", "--algo", "ppo"), "no search space for 'ppo'"),
@@ -51,7 +72,10 @@ TUNE: list[tuple[tuple[str, ...], str]] = [
     (("tune", "--storage", "nosuch://x"), "--storage must be a file or a database URL"),
     (("tune", "-params", "alhpa:0.5"), "did you mean 'alpha'"),
     (("tune", "--storage", "bad.yml"), "--storage must be a journal of Optuna, got 'bad.yml'"),
-    (("tune", "--storage", "sqlite:///bad.yml"), "--storage must be a file or a database URL, got 'sqlite:///bad.yml'"),
+    (
+        ("tune", "--storage", "sqlite:///bad.yml"),
+        "--storage must be a file or a database URL, got 'sqlite:///bad.yml'",
+    ),
 ]
 
 
@@ -68,24 +92,47 @@ def check(call: Call, folder: Path, arguments: tuple[str, ...], message: str) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), CASES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+    ("arguments", "message"),
+    CASES,
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_a_mistake_is_one_line(call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_a_mistake_is_one_line(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     check(call, tmp_path, arguments, message)
 
 
-@pytest.mark.parametrize(("arguments", "message"), TUNE, ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")
-def test_a_mistake_in_a_search_is_one_line(call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    TUNE,
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_in_a_search_is_one_line(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     pytest.importorskip("optuna", reason="needs the extra tune")
     check(call, tmp_path, arguments, message)
 
 
-def test_a_missing_wandb_is_one_line(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_wandb_is_one_line(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
     check(call, tmp_path, (*TRAIN, "--track"), "pip install wandb")
 
 
 def test_a_missing_scheduler_is_one_line(call: Call, tmp_path: Path) -> None:
     pytest.importorskip("distributed", reason="needs the extra cluster")
-    grid = ("benchmark", "classic", "--envs", "CartPole-v1", "--algos", "dqn", "--seeds", "1", "-n", "100")
+    grid = (
+        "benchmark",
+        "classic",
+        "--envs",
+        "CartPole-v1",
+        "--algos",
+        "dqn",
+        "--seeds",
+        "1",
+        "-n",
+        "100",
+    )
     check(call, tmp_path, (*grid, "--dask", "nothing-like-an-address"), "no Dask scheduler at")

@@ -17,7 +17,10 @@ def test_results_are_written_printed_and_gaps_named(call: Call, tmp_path: Path) 
     assert code == 0
     assert "cpp against dqn: return" in out
     assert "written: tidy/runs.csv" in out
-    assert "not compared: classic: mdqn on CartPole-v1, seed 1: failed at step 400: non-finite loss" in err
+    assert (
+        "not compared: classic: mdqn on CartPole-v1, seed 1: failed at step 400: non-finite loss"
+        in err
+    )
     assert "not compared: classic: mdqn on CartPole-v1, seeds 0, 2: missing" in err
     again = call("results", "tidy")
     assert again[0] == 0
@@ -34,9 +37,18 @@ def test_figures_from_folders_and_from_csv_files_are_the_same(call: Call, tmp_pa
         assert code == 0
         assert f"written: figures_{source}/fig4.png" in out
     names = sorted(path.name for path in (tmp_path / "figures_runs").iterdir())
-    assert names == ["fig4.png", "oscillation_l2.png", "table1.csv", "table1.md", "table1.tex", "traces.png"]
+    assert names == [
+        "fig4.png",
+        "oscillation_l2.png",
+        "table1.csv",
+        "table1.md",
+        "table1.tex",
+        "traces.png",
+    ]
     for name in names:
-        assert (tmp_path / "figures_runs" / name).read_bytes() == (tmp_path / "figures_tidy" / name).read_bytes(), name
+        assert (tmp_path / "figures_runs" / name).read_bytes() == (
+            tmp_path / "figures_tidy" / name
+        ).read_bytes(), name
 
 
 def test_each_suite_has_its_folder_and_nothing_is_overwritten(call: Call, tmp_path: Path) -> None:
@@ -45,20 +57,36 @@ def test_each_suite_has_its_folder_and_nothing_is_overwritten(call: Call, tmp_pa
     arguments = ("plot", "runs", "-o", "f", "--figures", "pareto_tasks", "--formats", "svg", "pdf")
     assert call(*arguments)[0] == 0
     made = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "f").rglob("*.*"))
-    assert made == [f"f/{suite}/pareto_tasks.{kind}" for suite in ("ablation", "classic") for kind in ("pdf", "svg")]
+    assert made == [
+        f"f/{suite}/pareto_tasks.{kind}"
+        for suite in ("ablation", "classic")
+        for kind in ("pdf", "svg")
+    ]
     code, _, err = call(*arguments)
     assert code == 2
-    assert "f/ablation already holds pareto_tasks.svg and 1 more; choose another folder, or use --force" in err
+    assert (
+        "f/ablation already holds pareto_tasks.svg and 1 more; choose another folder, or use --force"
+        in err
+    )
     assert call(*arguments, "--force")[0] == 0
 
 
-def test_runs_without_a_finished_training_episode_are_compared_all_the_same(call: Call, tmp_path: Path) -> None:
+def test_runs_without_a_finished_training_episode_are_compared_all_the_same(
+    call: Call, tmp_path: Path
+) -> None:
     write_grid(tmp_path / "runs", algos=("cpp", "dqn"), seeds=2)
     for algo in ("ppo", "a2c"):
         for env in ("CartPole-v1", "Acrobot-v1"):
             for seed in (0, 1):
                 episodes = () if env == "CartPole-v1" else (1.0,) * 40
-                write_run(tmp_path / "runs", algo, env, seed, episodes=episodes, evaluations=(1.0,) * 9 + (2.0,))
+                write_run(
+                    tmp_path / "runs",
+                    algo,
+                    env,
+                    seed,
+                    episodes=episodes,
+                    evaluations=(1.0,) * 9 + (2.0,),
+                )
     for reference in ("cpp", "ppo"):
         code, out, _ = call("results", "runs", "--reference", reference)
         assert code == 0
@@ -71,7 +99,9 @@ def test_runs_without_a_finished_training_episode_are_compared_all_the_same(call
 def test_numbers_are_never_cut_off(call: Call, tmp_path: Path) -> None:
     name = "cpp_with_a_name_that_is_longer_than_most_names_of_algorithms_are"
     for seed in range(3):
-        write_run(tmp_path / "runs", name, seed=seed, evaluations=(1e5 + seed, 2e5, 1e5, 3e5 + seed))
+        write_run(
+            tmp_path / "runs", name, seed=seed, evaluations=(1e5 + seed, 2e5, 1e5, 3e5 + seed)
+        )
         write_run(tmp_path / "runs", seed=seed, evaluations=(1e5 + seed, 2e5, 1e5, 3e5 + seed))
     _, out, _ = call("results", "runs")
     assert "…" not in out
@@ -81,7 +111,9 @@ def test_numbers_are_never_cut_off(call: Call, tmp_path: Path) -> None:
 def test_only_the_chosen_are_compared(call: Call, tmp_path: Path) -> None:
     write_grid(tmp_path / "runs")
     write_run(tmp_path / "runs", "mdqn", "LunarLander-v3")
-    code, out, err = call("results", "runs", "--algos", "cpp", "ppo", "--envs", "CartPole-v1", "-o", "tidy")
+    code, out, err = call(
+        "results", "runs", "--algos", "cpp", "ppo", "--envs", "CartPole-v1", "-o", "tidy"
+    )
     assert code == 0
     assert "cpp against ppo" in out
     assert not err
@@ -92,13 +124,25 @@ MISTAKES = [
     (("results",), "required: runs"),
     (("results", "nowhere"), "runs must be a folder of runs or of their CSV files, got 'nowhere'"),
     (("results", "empty"), "empty holds no runs"),
-    (("results", "runs", "--reference", "sac"), "the reference must be one of the compared algorithms cpp"),
+    (
+        ("results", "runs", "--reference", "sac"),
+        "the reference must be one of the compared algorithms cpp",
+    ),
     (("results", "runs", "runs"), "a run was given twice"),
     (("results", "runs", "-o", "file"), "file"),
-    (("results", "runs", "--algos", "sac"), "--algos must be among those of the runs, cpp, got 'sac'"),
-    (("report", "runs", "--envs", "Pong"), "--envs must be among those of the runs, CartPole-v1, got 'Pong'"),
+    (
+        ("results", "runs", "--algos", "sac"),
+        "--algos must be among those of the runs, cpp, got 'sac'",
+    ),
+    (
+        ("report", "runs", "--envs", "Pong"),
+        "--envs must be among those of the runs, CartPole-v1, got 'Pong'",
+    ),
     (("plot", "nowhere"), "runs must be a folder"),
-    (("plot", "runs", "--formats", "gif"), "--formats must be one of 'png', 'pdf', 'svg', got 'gif'"),
+    (
+        ("plot", "runs", "--formats", "gif"),
+        "--formats must be one of 'png', 'pdf', 'svg', got 'gif'",
+    ),
     (("plot", "runs", "--figures", "fig3"), "--figures must be one of"),
     (("plot", "runs", "--reference", "sac"), "the reference must be one of"),
     (("plot", "runs", "-o", "file"), "file"),
@@ -111,7 +155,9 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"), MISTAKES, ids=lambda value: " ".join(value) if isinstance(value, tuple) else ""
+    ("arguments", "message"),
+    MISTAKES,
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(
     call: Call, tmp_path: Path, arguments: tuple[str, ...], message: str
@@ -125,7 +171,10 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     code, _, err = call(*arguments)
     assert code == 2
     assert message in err
-    assert len([line for line in err.strip().splitlines() if not line.startswith("not compared:")]) == 1
+    assert (
+        len([line for line in err.strip().splitlines() if not line.startswith("not compared:")])
+        == 1
+    )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

@@ -48,7 +48,17 @@ def test_ctrl_c_saves_and_the_command_it_prints_goes_on(script: Script) -> None:
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_the_checkpoint(script: Script) -> None:
     """Files may not grow beyond 60 kB: the checkpoint of a large network does not fit, what is there stays."""
-    arguments = [*RUN, "-n", "3000", "--save-freq", "300", "--eval-freq", "-1", *SMALL, "policy_kwargs.net_arch:[8]"]
+    arguments = [
+        *RUN,
+        "-n",
+        "3000",
+        "--save-freq",
+        "300",
+        "--eval-freq",
+        "-1",
+        *SMALL,
+        "policy_kwargs.net_arch:[8]",
+    ]
     process = script.start("train", *arguments)
     folder = script.folder / "runs/classic/cpp/CartPole-v1/seed_1"
     wait_for_checkpoint(folder)

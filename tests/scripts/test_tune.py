@@ -13,7 +13,21 @@ optuna = pytest.importorskip("optuna", reason="needs the extra tune")
 @pytest.mark.slow
 def test_a_killed_worker_costs_only_time_and_the_study_goes_on(script: Script) -> None:
     url = f"sqlite:///{script.folder}/study.db"
-    arguments = ["--algo", "mdqn", "-n", "600", "--storage", url, "--pruner", "none", "--heartbeat", "1", "--top", "0", *SMALL]
+    arguments = [
+        "--algo",
+        "mdqn",
+        "-n",
+        "600",
+        "--storage",
+        url,
+        "--pruner",
+        "none",
+        "--heartbeat",
+        "1",
+        "--top",
+        "0",
+        *SMALL,
+    ]
     workers = [script.start("tune", *arguments, "--trials", "6") for _ in range(3)]
     victim = workers[1]
     end = time.monotonic() + 90
@@ -29,7 +43,11 @@ def test_a_killed_worker_costs_only_time_and_the_study_goes_on(script: Script) -
     complete = [trial for trial in study.trials if trial.state.name == "COMPLETE"]
     assert len(complete) == 6
     assert [trial.number for trial in study.trials] == list(range(len(study.trials)))
-    retried = [trial.system_attrs["failed_trial"] for trial in complete if "failed_trial" in trial.system_attrs]
+    retried = [
+        trial.system_attrs["failed_trial"]
+        for trial in complete
+        if "failed_trial" in trial.system_attrs
+    ]
     assert retried == [running[0].number]
 
     again = script.run("tune", *arguments, "--trials", "7")
@@ -45,4 +63,8 @@ def _trials_of(url: str, process: int) -> list["optuna.trial.FrozenTrial"]:
         trials = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))
     except Exception:  # the database is not there yet, or being made
         return []
-    return [t for t in trials if t.user_attrs.get("worker", "").endswith(f":{process}") and "alpha" in t.params]
+    return [
+        t
+        for t in trials
+        if t.user_attrs.get("worker", "").endswith(f":{process}") and "alpha" in t.params
+    ]

@@ -12,16 +12,25 @@ from sb3_cpp.studies.certificate_report import run_certificate
 SMALL = CertificateSettings(updates=2_000, iterations=10)
 
 
-def test_nothing_guaranteed_is_violated_and_the_noisy_case_falls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_guaranteed_is_violated_and_the_noisy_case_falls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_certificate(SMALL, tmp_path) == 0
     table = pd.read_csv(tmp_path / "certificate.csv").set_index("rule")
     assert (table.updates >= 2_000).all()
     assert (table.violations == 0).all()
     assert (table.falls[table.premise != "never"] == 0).all()
-    assert 0.3 < table.falls["greedy with noise 0.5"] / table.updates["greedy with noise 0.5"] < 0.55
+    assert (
+        0.3 < table.falls["greedy with noise 0.5"] / table.updates["greedy with noise 0.5"] < 0.55
+    )
     assert (table.tightest_slack >= -1e-10).all()
     assert (table.J_reached <= table.J_optimum + 1e-10).all()
-    assert {path.name for path in tmp_path.iterdir()} == {"certificate.csv", "certificate.png", "config.yml", "progress.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "certificate.csv",
+        "certificate.png",
+        "config.yml",
+        "progress.csv",
+    }
     assert f"written: {tmp_path}" in capsys.readouterr().out
 
 

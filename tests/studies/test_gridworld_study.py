@@ -15,17 +15,39 @@ from sb3_cpp.training.threads import one_torch_thread
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small study on disk."""
-    return run_gridworld(GridworldSettings(trials=4, iterations=5, seed=2), tmp_path_factory.mktemp("study"))
+    return run_gridworld(
+        GridworldSettings(trials=4, iterations=5, seed=2), tmp_path_factory.mktemp("study")
+    )
 
 
 def test_study_writes_tables_figures_and_settings(study: Path) -> None:
-    names = {"claims.csv", "config.yml", "curves.csv", "expected.png", "rollout.png", "summary.csv", "zeta_danger.png"}
+    names = {
+        "claims.csv",
+        "config.yml",
+        "curves.csv",
+        "expected.png",
+        "rollout.png",
+        "summary.csv",
+        "zeta_danger.png",
+    }
     assert {path.name for path in study.iterdir()} == names
     summary = pd.read_csv(study / "summary.csv")
-    assert set(zip(summary.algo, summary.series, strict=True)) == {(a, s) for a in ALGORITHMS for s in ("rollout", "expected")}
-    columns = {"oscillation_inf", "oscillation_inf_sd", "oscillation_l2", "oscillation_l2_sd", "p_inf", "p_l2", "final_return"}
+    assert set(zip(summary.algo, summary.series, strict=True)) == {
+        (a, s) for a in ALGORITHMS for s in ("rollout", "expected")
+    }
+    columns = {
+        "oscillation_inf",
+        "oscillation_inf_sd",
+        "oscillation_l2",
+        "oscillation_l2_sd",
+        "p_inf",
+        "p_l2",
+        "final_return",
+    }
     assert columns | {"danger_visits"} <= set(summary.columns)
-    assert len(pd.read_csv(study / "curves.csv")) == 5 * 2 * 4 * 5  # algorithms, series, trials, iterations
+    assert (
+        len(pd.read_csv(study / "curves.csv")) == 5 * 2 * 4 * 5
+    )  # algorithms, series, trials, iterations
     assert "danger visits: CPP < CVI" in set(pd.read_csv(study / "claims.csv").claim)
 
 
@@ -70,11 +92,19 @@ def curves_with(oscillating: float, final: float, danger: float) -> Curves:
     heights = oscillating * np.array([0.99, 1.0, 1.0, 1.01])[:, None]
     returns = np.hstack([heights, np.zeros((4, 1)), np.full((4, 1), final)])
     visits = np.full((4, 3), danger) + np.array([0.0, 0.1, 0.0, 0.1])[:, None]
-    return Curves({"rollout": returns, "expected": returns}, {"rollout": visits, "expected": visits}, np.ones((4, 3)))
+    return Curves(
+        {"rollout": returns, "expected": returns},
+        {"rollout": visits, "expected": visits},
+        np.ones((4, 3)),
+    )
 
 
 def test_claims_are_judged_by_the_numbers() -> None:
-    quiet, wild, same = curves_with(1.0, 5.0, 1.0), curves_with(3.0, 4.0, 9.0), curves_with(1.0, 5.0, 1.0)
+    quiet, wild, same = (
+        curves_with(1.0, 5.0, 1.0),
+        curves_with(3.0, 4.0, 9.0),
+        curves_with(1.0, 5.0, 1.0),
+    )
     results = {"cpp": quiet, "cvi": wild, "espi": same, "aspi": quiet, "cpi": quiet}
     verdicts = {c.claim: c.verdict for c in check_claims(trial_table(results))}
     assert verdicts["l2 oscillation: CPP < CVI"] == "reproduces"

@@ -10,7 +10,14 @@ from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.linear import BadObservation, load_policy
 from sb3_cpp.studies import pendulum_parts
 from sb3_cpp.studies.pendulum_run import run_pendulum
-from sb3_cpp.studies.pendulum_study import ALGORITHMS, PendulumSettings, Record, drive, is_upright, learn
+from sb3_cpp.studies.pendulum_study import (
+    ALGORITHMS,
+    PendulumSettings,
+    Record,
+    drive,
+    is_upright,
+    learn,
+)
 from sb3_cpp.training.config import load_yaml, settings_from
 from tests.training.test_scripts import Run, run
 
@@ -33,8 +40,13 @@ def test_only_what_an_algorithm_is_differs_between_them() -> None:
 def test_guaranteed_improvement_is_the_formula_of_the_paper() -> None:
     gamma, advantage = 0.9, 0.02
     record = Record("aspi")
-    record.advantage, record.zeta = [np.array([advantage])], [np.array([(1 - gamma) ** 3 * advantage / (4 * gamma)])]
-    assert record.guaranteed_improvement() == pytest.approx((1 - gamma) ** 3 * advantage**2 / (8 * gamma))
+    record.advantage, record.zeta = (
+        [np.array([advantage])],
+        [np.array([(1 - gamma) ** 3 * advantage / (4 * gamma)])],
+    )
+    assert record.guaranteed_improvement() == pytest.approx(
+        (1 - gamma) ** 3 * advantage**2 / (8 * gamma)
+    )
 
 
 def test_upright_is_judged_by_the_last_200_steps() -> None:
@@ -48,7 +60,9 @@ def test_script_writes_everything_and_names_the_folder_last(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "p"
-    assert run("pendulum.py", *SMALL, "--algos", "cpp", "cvi", "aspi", "espi", "--out", str(out)) == 0
+    assert (
+        run("pendulum.py", *SMALL, "--algos", "cpp", "cvi", "aspi", "espi", "--out", str(out)) == 0
+    )
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == f"written: {out}"
     assert "paper 1.69e-06" in printed
@@ -68,7 +82,17 @@ def test_results_do_not_depend_on_which_algorithms_run(run: Run, tmp_path: Path)
 
 
 def test_joint_features_as_printed_run_too(run: Run, tmp_path: Path) -> None:
-    arguments = [*SMALL, "--algos", "cvi", "--bins", "5", "--action-centres", "4", "--out", str(tmp_path / "j")]
+    arguments = [
+        *SMALL,
+        "--algos",
+        "cvi",
+        "--bins",
+        "5",
+        "--action-centres",
+        "4",
+        "--out",
+        str(tmp_path / "j"),
+    ]
     assert run("pendulum.py", *arguments) == 0
 
 
@@ -84,7 +108,11 @@ def test_joint_features_as_printed_run_too(run: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    run: Run, arguments: list[str], names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run,
+    arguments: list[str],
+    names: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("pendulum.py", *arguments, "--out", str(tmp_path / "out")) == 2
     said = capsys.readouterr().err
@@ -96,7 +124,9 @@ def test_a_mistake_is_one_line_and_exit_code_2(
 def test_an_error_while_learning_is_one_line_and_keeps_what_was_seen(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks_off(settings: PendulumSettings, algo: str, record: Record, part: int) -> Iterator[int]:
+    def breaks_off(
+        settings: PendulumSettings, algo: str, record: Record, part: int
+    ) -> Iterator[int]:
         for K in learn(settings, algo, record, part):
             yield K
             if algo == "cvi":

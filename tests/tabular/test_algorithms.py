@@ -8,7 +8,17 @@ import torch as th
 
 from sb3_cpp import coefficients
 from sb3_cpp.regularization import log_boltzmann, log_mixture
-from sb3_cpp.tabular import MDP, RULES, SCHEMES, ExactView, Settings, Update, garnet, iterate, uniform_log_policy
+from sb3_cpp.tabular import (
+    MDP,
+    RULES,
+    SCHEMES,
+    ExactView,
+    Settings,
+    Update,
+    garnet,
+    iterate,
+    uniform_log_policy,
+)
 
 
 def world(n_mdps: int = 4, gamma: float = 0.9) -> MDP:
@@ -49,7 +59,10 @@ def test_deployed_policy_is_the_mixture_with_the_rules_zeta() -> None:
         log_c = coefficients.log_policy_change_bound(update.K, 0.5, mdp.gamma, 0.1)
         expected = coefficients.theorem4(update.evidence.advantage, log_c, mdp.gamma, exact=True)
         assert th.equal(update.zeta, expected)
-        assert th.equal(update.log_deployed, log_mixture(update.log_new, update.log_old, expected[:, None, None]))
+        assert th.equal(
+            update.log_deployed,
+            log_mixture(update.log_new, update.log_old, expected[:, None, None]),
+        )
 
 
 def test_hard_greedy_full_steps_are_policy_iteration() -> None:
@@ -91,7 +104,9 @@ def test_adaptive_zeta_is_the_tracked_ratio_over_c() -> None:
     first = run(mdp, Settings("adaptive_cpp", temperature, 0.5), iterations=1)[0]
     old = mdp.evaluate(first.log_old)
     advantage = (old.q.amax(-1) - old.v).clamp(min=0.0)
-    ratio = (old.visitation * advantage).sum(-1) / advantage.where(old.visitation > 0.0, 0.0).amax(-1)
+    ratio = (old.visitation * advantage).sum(-1) / advantage.where(old.visitation > 0.0, 0.0).amax(
+        -1
+    )
     assert th.allclose(first.zeta, (ratio * temperature).clamp(max=1.0), atol=1e-10)
 
 

@@ -29,7 +29,9 @@ def test_lemma2_is_the_maximum_of_the_quadratic_over_zeta(exact: bool, product: 
 
 def test_lemma2_has_the_printed_value_where_zeta_is_not_clipped() -> None:
     """((1-gamma) A)^2 / (2 gamma delta DeltaA) with A = 0.3 and delta DeltaA = 30."""
-    assert bounds.lemma2(scalar(0.3), 30.0, GAMMA, exact=False).item() == pytest.approx((0.1 * 0.3) ** 2 / (2 * 0.9 * 30.0))
+    assert bounds.lemma2(scalar(0.3), 30.0, GAMMA, exact=False).item() == pytest.approx(
+        (0.1 * 0.3) ** 2 / (2 * 0.9 * 30.0)
+    )
 
 
 def test_printed_value_is_out_of_reach_where_zeta_is_clipped() -> None:
@@ -38,7 +40,9 @@ def test_printed_value_is_out_of_reach_where_zeta_is_clipped() -> None:
     assert bounds.clipped_improvement(scalar(1.0), scalar(1.0)).item() == pytest.approx(1 / 2)
 
 
-@pytest.mark.parametrize(("rule", "product"), [("espi", 2.0), ("aspi", 40.0), ("cpi", 40.0 / GAMMA), ("cpp", None)])
+@pytest.mark.parametrize(
+    ("rule", "product"), [("espi", 2.0), ("aspi", 40.0), ("cpi", 40.0 / GAMMA), ("cpp", None)]
+)
 def test_every_rule_picks_the_best_zeta_for_its_product(rule: str, product: float | None) -> None:
     """1-gamma = 0.1, so A-SPI's product is 4/0.1 = 40 and CPI's 40/0.9; E-SPI's is delta DeltaA = 2 * 1."""
     advantage, temperature, alpha, K = scalar(0.3), 0.5, 0.5, 3
@@ -50,11 +54,17 @@ def test_every_rule_picks_the_best_zeta_for_its_product(rule: str, product: floa
         "cpp": coefficients.theorem4(advantage, log_c, GAMMA, exact=True),
     }[rule]
     assert product is None or product == pytest.approx(
-        {"espi": 2.0, "aspi": bounds.approximate_spi_product(GAMMA), "cpi": bounds.cpi_product(GAMMA)}[rule]
+        {
+            "espi": 2.0,
+            "aspi": bounds.approximate_spi_product(GAMMA),
+            "cpi": bounds.cpi_product(GAMMA),
+        }[rule]
     )
     product = product or bounds.theorem4_product(K, alpha, GAMMA, temperature)
     promised = bounds.lemma2(advantage, product, GAMMA)
-    assert bounds.quadratic_bound(coefficient, advantage, product, GAMMA).item() == pytest.approx(promised.item())
+    assert bounds.quadratic_bound(coefficient, advantage, product, GAMMA).item() == pytest.approx(
+        promised.item()
+    )
 
 
 @pytest.mark.parametrize(("temperature", "branch"), [(100.0, "C"), (0.05, "1 - exp(-2C)")])
@@ -64,7 +74,9 @@ def test_theorem4_takes_the_smaller_of_both_branches(temperature: float, branch:
     smaller = {"C": c, "1 - exp(-2C)": 1.0 - math.exp(-2.0 * c)}[branch]
     advantage = 1e-4
     expected = (1.0 - GAMMA) ** 3 * advantage**2 / (16.0 * GAMMA * smaller)
-    assert bounds.theorem4(scalar(advantage), 1, 0.5, GAMMA, temperature, exact=False).item() == pytest.approx(expected)
+    assert bounds.theorem4(
+        scalar(advantage), 1, 0.5, GAMMA, temperature, exact=False
+    ).item() == pytest.approx(expected)
 
 
 def test_lemma3_is_four_b_plus_two_c_and_its_l1_never_exceeds_two() -> None:
@@ -81,8 +93,13 @@ def test_errors_can_move_the_policy_further_than_two_c_plus_two_b() -> None:
     gamma = alpha = 0, temperature 0.1, rewards (-0.4, 0.4), errors +-0.5 of alternating sign: the log-odds of the first
     action go from 10 (-0.8 - 1) = -18 to 10 (-0.8 + 1) = 2. C_2 = 0 and B_2 = 5, so 2 (C + B) = 10 and 4 B = 20.
     """
-    reward, error = th.tensor([-0.4, 0.4], dtype=th.float64), th.tensor([0.5, -0.5], dtype=th.float64)
-    kl = kl_divergence(log_boltzmann(reward + error, 0.1), log_boltzmann(reward - error, 0.1)).item()
+    reward, error = (
+        th.tensor([-0.4, 0.4], dtype=th.float64),
+        th.tensor([0.5, -0.5], dtype=th.float64),
+    )
+    kl = kl_divergence(
+        log_boltzmann(reward + error, 0.1), log_boltzmann(reward - error, 0.1)
+    ).item()
     printed = 2.0 * coefficients.policy_change_bound(2, 0.0, 0.0, 0.1, error_bound=0.5)
     assert printed == pytest.approx(10.0)
     assert printed < kl <= bounds.lemma3(2, 0.0, 0.0, 0.1, error_bound=0.5).kl
@@ -91,4 +108,6 @@ def test_errors_can_move_the_policy_further_than_two_c_plus_two_b() -> None:
 def test_errors_enter_theorem4_as_lemma3_says() -> None:
     """KL <= 2 (C + 2B), so C is replaced by C + 2B, here small enough for the first branch: 8 (C + 2B) / (1-gamma)."""
     c, b = 1.4 / 200.0, 1.9 * 0.1 / 200.0
-    assert bounds.theorem4_product(2, 0.5, GAMMA, 200.0, error_bound=0.1) == pytest.approx(8.0 * (c + 2.0 * b) / 0.1)
+    assert bounds.theorem4_product(2, 0.5, GAMMA, 200.0, error_bound=0.1) == pytest.approx(
+        8.0 * (c + 2.0 * b) / 0.1
+    )

@@ -96,12 +96,16 @@ def test_picture_has_the_agent_where_it_is() -> None:
     assert isinstance(before, np.ndarray)
     assert isinstance(after, np.ndarray)
     assert (before.shape, before.dtype) == ((160, 160, 3), np.uint8)
-    assert np.array_equal(before[16, 16], after[16, 48])  # centre of the first and of the second cell
+    assert np.array_equal(
+        before[16, 16], after[16, 48]
+    )  # centre of the first and of the second cell
     assert not np.array_equal(before[16, 16], after[16, 16])
 
 
 def test_a_deep_algorithm_runs_on_it() -> None:
-    model = DQN("MlpPolicy", gym.make(ENV_ID), learning_starts=20, policy_kwargs={"net_arch": [8]}, seed=0).learn(100)
+    model = DQN(
+        "MlpPolicy", gym.make(ENV_ID), learning_starts=20, policy_kwargs={"net_arch": [8]}, seed=0
+    ).learn(100)
     assert model.num_timesteps == 100
 
 
@@ -109,7 +113,10 @@ def test_a_deep_algorithm_runs_on_it() -> None:
     ("wrong", "message"),
     [
         ({"size": 1}, "size must be a whole number of at least 2, got 1"),
-        ({"success_probability": 1.5}, r"success_probability must be a number in \[0, 1\], got 1.5"),
+        (
+            {"success_probability": 1.5},
+            r"success_probability must be a number in \[0, 1\], got 1.5",
+        ),
         ({"danger": ((5, 0),)}, r"danger must list cells .* got \(5, 0\)"),
         ({"danger": ((0, 0),)}, "danger must list cells"),
         ({"danger": ((1.5, 2),)}, "danger must list cells"),

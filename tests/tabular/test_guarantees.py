@@ -6,7 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sb3_cpp.regularization import kl_divergence, l1_distance
-from sb3_cpp.tabular import MDP, ExactView, Settings, Update, bounds, garnet, iterate, uniform_log_policy
+from sb3_cpp.tabular import (
+    MDP,
+    ExactView,
+    Settings,
+    Update,
+    bounds,
+    garnet,
+    iterate,
+    uniform_log_policy,
+)
 from sb3_cpp.tabular.algorithms import evaluate, improve
 
 TOLERANCE = 1e-10
@@ -33,7 +42,10 @@ def run(mdp: MDP, chosen: Settings, seed: int = 0) -> list[tuple[Update, th.Tens
     """Updates with what they gained over the policy they mixed with."""
     view, generator = ExactView(mdp), th.Generator().manual_seed(seed)
     updates = iterate(chosen, uniform_log_policy(mdp), view, ITERATIONS, generator)
-    return [(update, mdp.evaluate(update.log_deployed).J - mdp.evaluate(update.log_old).J) for update in updates]
+    return [
+        (update, mdp.evaluate(update.log_deployed).J - mdp.evaluate(update.log_old).J)
+        for update in updates
+    ]
 
 
 def change(update: Update) -> tuple[float, float]:
@@ -44,7 +56,9 @@ def change(update: Update) -> tuple[float, float]:
 
 def quadratic(update: Update, gamma: float, delta: th.Tensor, exact: bool = True) -> th.Tensor:
     evidence = update.evidence
-    return bounds.quadratic_bound(update.zeta, evidence.advantage, delta * evidence.advantage_range, gamma, exact)
+    return bounds.quadratic_bound(
+        update.zeta, evidence.advantage, delta * evidence.advantage_range, gamma, exact
+    )
 
 
 @sweep
@@ -54,7 +68,9 @@ def test_espi_never_falls_and_gains_its_bound(exact: bool, world: World) -> None
     mdp, weights = make(world)
     for update, gain in run(mdp, Settings("espi", exact_constants=exact, **weights)):
         assert (gain >= -TOLERANCE).all()
-        assert (gain >= quadratic(update, mdp.gamma, update.evidence.delta, exact) - TOLERANCE).all()
+        assert (
+            gain >= quadratic(update, mdp.gamma, update.evidence.delta, exact) - TOLERANCE
+        ).all()
         product = update.evidence.delta * update.evidence.advantage_range
         known = (update.evidence.advantage > 0.0) & (product > 0.0)
         promised = bounds.lemma2(update.evidence.advantage, product, mdp.gamma, exact)
@@ -97,12 +113,18 @@ def test_policies_of_the_pure_cvi_chain_stay_within_lemma3(world: World) -> None
 @sweep
 @given(world=worlds)
 @pytest.mark.parametrize("rule", ["cpp", "espi"])
-def test_scheme_1_mixture_is_no_worse_than_the_policy_it_started_from(rule: str, world: World) -> None:
+def test_scheme_1_mixture_is_no_worse_than_the_policy_it_started_from(
+    rule: str, world: World
+) -> None:
     mdp, weights = make(world)
-    for update, gain in run(mdp, Settings(rule, scheme="1", backups=1, regularized=True, **weights)):
+    for update, gain in run(
+        mdp, Settings(rule, scheme="1", backups=1, regularized=True, **weights)
+    ):
         assert (gain >= -TOLERANCE).all()
         if rule == "cpp":
-            promised = bounds.theorem4(update.evidence.advantage.clamp(min=0.0), update.K, gamma=mdp.gamma, **weights)
+            promised = bounds.theorem4(
+                update.evidence.advantage.clamp(min=0.0), update.K, gamma=mdp.gamma, **weights
+            )
             assert (gain >= promised - TOLERANCE).all()
 
 
@@ -128,14 +150,18 @@ def test_cvi_with_bounded_errors_stays_within_lemma3_with_b(world: World, error:
 def test_check_fails_on_noise() -> None:
     """Hard greedy steps on noisy values fall in a third to a half of all updates."""
     mdp = garnet(th.Generator().manual_seed(0), 200)
-    gains = th.stack([gain for _, gain in run(mdp, Settings("cvi", temperature=0.0, alpha=0.0, noise=0.5))])
+    gains = th.stack(
+        [gain for _, gain in run(mdp, Settings("cvi", temperature=0.0, alpha=0.0, noise=0.5))]
+    )
     assert 0.3 < (gains < -TOLERANCE).double().mean().item() < 0.55
 
 
 def test_check_passes_for_the_same_greedy_steps_without_noise() -> None:
     mdp = garnet(th.Generator().manual_seed(0), 200)
     # the greedy policy is smoothed by 1e-6, so it may lose that much of what it had
-    assert all((gain > -1e-4).all() for _, gain in run(mdp, Settings("cvi", temperature=0.0, alpha=0.0)))
+    assert all(
+        (gain > -1e-4).all() for _, gain in run(mdp, Settings("cvi", temperature=0.0, alpha=0.0))
+    )
 
 
 def test_check_fails_for_full_steps_with_an_entropy_weight() -> None:

@@ -14,11 +14,15 @@ from sb3_cpp.tabular import MDP, garnet, policy_advantage, uniform_log_policy
 def two_state_mdp() -> MDP:
     """Action 0 stays, action 1 changes the state; r = [[0, 1], [0.5, -1]], gamma = 0.5, start in state 0."""
     stay, switch = [1.0, 0.0], [0.0, 1.0]
-    return MDP(th.tensor([[stay, switch], [switch, stay]]), th.tensor([[0.0, 1.0], [0.5, -1.0]]), 0.5)
+    return MDP(
+        th.tensor([[stay, switch], [switch, stay]]), th.tensor([[0.0, 1.0], [0.5, -1.0]]), 0.5
+    )
 
 
 def random_log_policy(mdp: MDP, seed: int) -> th.Tensor:
-    values = th.randn(mdp.reward.shape, dtype=th.float64, generator=th.Generator().manual_seed(seed))
+    values = th.randn(
+        mdp.reward.shape, dtype=th.float64, generator=th.Generator().manual_seed(seed)
+    )
     return log_boltzmann(values, 0.5)
 
 
@@ -40,7 +44,9 @@ def test_advantage_of_the_two_state_mdp_is_the_one_derived_by_hand() -> None:
     mdp = two_state_mdp()
     old = uniform_log_policy(mdp)
     new = th.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=th.float64).log()
-    assert policy_advantage(mdp.evaluate(old).q, new, old).tolist() == pytest.approx([5 / 16, 9 / 16])
+    assert policy_advantage(mdp.evaluate(old).q, new, old).tolist() == pytest.approx(
+        [5 / 16, 9 / 16]
+    )
 
 
 def test_optimum_of_the_two_state_mdp_changes_once_and_stays() -> None:
@@ -58,7 +64,10 @@ def test_regularised_value_of_one_state_is_the_closed_form() -> None:
     kl = sum(x * math.log(x / y) for x, y in zip(p, base, strict=True))
     expected = (0.7 * 1.0 - 0.3 * 0.5 + tau * entropy - sigma * kl) / (1.0 - gamma)
     mdp = MDP(th.ones(1, 2, 1), th.tensor([r]), gamma)
-    log_p, log_base = th.tensor([p], dtype=th.float64).log(), th.tensor([base], dtype=th.float64).log()
+    log_p, log_base = (
+        th.tensor([p], dtype=th.float64).log(),
+        th.tensor([base], dtype=th.float64).log(),
+    )
     value = mdp.regularized_v(log_p, log_base, sigma / (tau + sigma), tau + sigma)
     assert value.item() == pytest.approx(expected)
 
@@ -77,12 +86,16 @@ def test_regularised_values_of_the_soft_optimal_policy_satisfy_the_log_sum_exp_e
 def test_without_temperature_the_regularised_value_is_the_plain_one() -> None:
     mdp = garnet(th.Generator().manual_seed(1), 4)
     policy, baseline = random_log_policy(mdp, 2), random_log_policy(mdp, 3)
-    assert th.allclose(mdp.regularized_v(policy, baseline, 0.5, 0.0), mdp.evaluate(policy).v, atol=1e-12)
+    assert th.allclose(
+        mdp.regularized_v(policy, baseline, 0.5, 0.0), mdp.evaluate(policy).v, atol=1e-12
+    )
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10_000), gamma=st.floats(0.0, 0.99), n_states=st.integers(2, 9))
-def test_visitation_is_a_distribution_and_gives_the_performance_difference(seed: int, gamma: float, n_states: int) -> None:
+def test_visitation_is_a_distribution_and_gives_the_performance_difference(
+    seed: int, gamma: float, n_states: int
+) -> None:
     """Lemma 1: J' - J = sum_s d'(s) sum_a pi'(a|s) (Q(s,a) - V(s))."""
     mdp = garnet(th.Generator().manual_seed(seed), 3, n_states, 3, 2, gamma)
     old, new = random_log_policy(mdp, seed + 1), random_log_policy(mdp, seed + 2)
@@ -97,7 +110,9 @@ def test_a_batch_has_the_values_of_its_members() -> None:
     batch = garnet(th.Generator().manual_seed(4), 5)
     policy = random_log_policy(batch, 5)
     together = batch.evaluate(policy)
-    alone = [MDP(batch.transition[i], batch.reward[i], batch.gamma).evaluate(policy[i]) for i in range(5)]
+    alone = [
+        MDP(batch.transition[i], batch.reward[i], batch.gamma).evaluate(policy[i]) for i in range(5)
+    ]
     for i, single in enumerate(alone):
         for a, b in zip(single, together, strict=True):
             assert th.allclose(a, b[i], atol=1e-12)
@@ -109,7 +124,12 @@ def test_garnets_are_stochastic_with_the_given_number_of_successors_and_bounded_
     assert mdp.r_max <= 1.0
 
 
-GOOD = {"transition": th.full((2, 2, 2), 0.5), "reward": th.zeros(2, 2), "gamma": 0.9, "start": th.tensor([0.5, 0.5])}
+GOOD = {
+    "transition": th.full((2, 2, 2), 0.5),
+    "reward": th.zeros(2, 2),
+    "gamma": 0.9,
+    "start": th.tensor([0.5, 0.5]),
+}
 
 
 def changed(name: str, index: tuple[int, ...], value: float) -> dict:
@@ -122,15 +142,24 @@ def changed(name: str, index: tuple[int, ...], value: float) -> dict:
     ("arguments", "message"),
     [
         (changed("transition", (1, 0, 1), 0.4), r"sum of transition\[1, 0\] must be 1, got 0.9"),
-        (changed("transition", (0, 1, 0), -0.5), r"transition\[0, 1, 0\] must be a probability in \[0, 1\], got -0.5"),
-        (changed("transition", (0, 1, 0), math.nan), r"transition\[0, 1, 0\] must be a probability"),
+        (
+            changed("transition", (0, 1, 0), -0.5),
+            r"transition\[0, 1, 0\] must be a probability in \[0, 1\], got -0.5",
+        ),
+        (
+            changed("transition", (0, 1, 0), math.nan),
+            r"transition\[0, 1, 0\] must be a probability",
+        ),
         (changed("reward", (1, 1), math.inf), r"reward\[1, 1\] must be finite, got inf"),
         (changed("reward", (0, 1), math.nan), r"reward\[0, 1\] must be finite, got nan"),
         (changed("start", (0,), 0.7), r"sum of start.* must be 1, got 1.2"),
         ({**GOOD, "gamma": 1.0}, r"gamma must be a number in \[0, 1\), got 1.0"),
         ({**GOOD, "gamma": -0.1}, r"gamma must be a number in \[0, 1\), got -0.1"),
         ({**GOOD, "gamma": math.nan}, "gamma must be a number"),
-        ({**GOOD, "transition": th.ones(2, 2)}, r"transition must have shape \(..., S, A, S\), got \(2, 2\)"),
+        (
+            {**GOOD, "transition": th.ones(2, 2)},
+            r"transition must have shape \(..., S, A, S\), got \(2, 2\)",
+        ),
         ({**GOOD, "transition": th.ones(2, 2, 3)}, r"transition must have shape"),
         ({**GOOD, "reward": th.zeros(2, 3)}, r"reward must have shape \(2, 2\), got \(2, 3\)"),
         ({**GOOD, "start": th.ones(3)}, r"start must have shape \(2,\), got \(3,\)"),

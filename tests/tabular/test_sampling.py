@@ -47,7 +47,10 @@ def test_mean_of_many_rollouts_is_the_expectation() -> None:
     policy = th.full((trials, 25, 4), 0.25, dtype=th.float64).log()
     episode = rollout(grid, policy, 20, th.Generator().manual_seed(0))
     expected = expected_rollout(grid, policy[:1], 20)
-    for sample, mean in ((episode.returns, expected.returns), (episode.danger_visits, expected.danger_visits)):
+    for sample, mean in (
+        (episode.returns, expected.returns),
+        (episode.danger_visits, expected.danger_visits),
+    ):
         assert abs(sample.mean() - mean.item()) <= 4.0 * sample.std() / trials**0.5
 
 

@@ -29,7 +29,10 @@ def test_numbers_and_lists_arrive_as_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("gamma: 1e-3", "gamma must be a number written with a point, as in 1.0e-3, got the text '1e-3'"),
+        (
+            "gamma: 1e-3",
+            "gamma must be a number written with a point, as in 1.0e-3, got the text '1e-3'",
+        ),
         ("a: {b: [1, 2e5]}", "a: b must be a number written with a point"),
         ("- 1", "config must be a mapping of names to values"),
         ("", "config must be a mapping of names to values"),

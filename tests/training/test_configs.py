@@ -8,7 +8,11 @@ from sb3_cpp.training.search_space import search_space
 from sb3_cpp.training.suite import load_suite, suite_names
 
 NEEDS = {"MinAtar/": "minatar", "LunarLander": "Box2D", "NoFrameskip": "ale_py"}
-CELLS = [(name, env) for name in ("ablation", "atari", "classic", "minatar") for env in load_suite(name).envs]
+CELLS = [
+    (name, env)
+    for name in ("ablation", "atari", "classic", "minatar")
+    for env in load_suite(name).envs
+]
 
 
 @pytest.mark.parametrize(("name", "env"), CELLS)
@@ -25,7 +29,9 @@ def test_every_algorithm_builds(name: str, env: str) -> None:
 def test_backbones_of_a_suite_match() -> None:
     for name, env in CELLS:
         suite = load_suite(name)
-        kwargs = [suite.run_config(algo, env, 0).hyperparameters["policy_kwargs"] for algo in suite.algos]
+        kwargs = [
+            suite.run_config(algo, env, 0).hyperparameters["policy_kwargs"] for algo in suite.algos
+        ]
         shared = ("net_arch", "features_extractor_class", "activation_fn")
         assert len({str([k.get(key) for key in shared]) for k in kwargs}) == 1, (name, env)
 

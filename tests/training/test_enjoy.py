@@ -30,11 +30,16 @@ def test_a_run_is_loaded_without_its_replay_buffer(tmp_path: Path, algo: str) ->
         assert probabilities.sum() == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_film_is_recorded_with_the_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_film_is_recorded_with_the_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("pygame", reason="pictures of CartPole need the extra video")
     folder = train_run(small_config(n_timesteps=200), tmp_path, show="nothing").folder
     film = tmp_path / "films" / "a.gif"
-    assert enjoy("cpp", "CartPole-v1", run=str(folder), episodes=1, video=str(film), show_policy=True) == 0
+    assert (
+        enjoy("cpp", "CartPole-v1", run=str(folder), episodes=1, video=str(film), show_policy=True)
+        == 0
+    )
     out = capsys.readouterr().out
     with Image.open(film) as gif:
         assert gif.n_frames == int(out.split("episode 1: return ")[1].split(".")[0])  # type: ignore[attr-defined]
@@ -42,9 +47,14 @@ def test_a_film_is_recorded_with_the_policy(tmp_path: Path, capsys: pytest.Captu
     assert "cpp CartPole-v1 seed 0: return" in out
 
 
-def test_the_policy_is_printed_without_a_film(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_policy_is_printed_without_a_film(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = train_run(small_config(n_timesteps=200), tmp_path, show="nothing").folder
-    assert enjoy("cpp", "CartPole-v1", root=str(tmp_path), episodes=1, render=False, show_policy=True) == 0
+    assert (
+        enjoy("cpp", "CartPole-v1", root=str(tmp_path), episodes=1, render=False, show_policy=True)
+        == 0
+    )
     assert "zeta" in capsys.readouterr().out
     (folder / "model.zip").unlink()  # an unfinished run plays its checkpoint
     assert enjoy("cpp", "CartPole-v1", root=str(tmp_path), episodes=1, render=False) == 0

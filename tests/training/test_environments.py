@@ -43,7 +43,9 @@ def test_minatar_can_be_seen() -> None:
     assert picture.dtype == np.uint8  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "sb3_cpp/DangerGridworld-v0", "sb3_cpp/PendulumSwingUp-v0"])
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "sb3_cpp/DangerGridworld-v0", "sb3_cpp/PendulumSwingUp-v0"]
+)
 def test_environments_are_watched_by_a_monitor(env_id: str) -> None:
     env = make_environment(env_id, seed=0)
     assert is_wrapped(env.envs[0], Monitor)  # type: ignore[attr-defined]
@@ -64,7 +66,9 @@ def test_an_unknown_environment_is_answered_with_the_nearest(env_id: str, meant:
 
 def test_missing_packages_and_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*args: object, **kwargs: object) -> None:
-        raise gym.error.DependencyNotInstalled('Box2D is not installed, run `pip install "gymnasium[box2d]"`')
+        raise gym.error.DependencyNotInstalled(
+            'Box2D is not installed, run `pip install "gymnasium[box2d]"`'
+        )
 
     with pytest.raises(InvalidArgument, match="env_kwargs do not fit"):
         make_environment("CartPole-v1", gravity=3)

@@ -27,7 +27,9 @@ def test_same_settings_may_run_again(tmp_path: Path) -> None:
 def test_other_settings_are_refused_and_nothing_is_touched(tmp_path: Path) -> None:
     open_run_folder(tmp_path, CONFIG)
     before = (tmp_path / "config.yml").read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match="out must be new, empty or of a run with the same settings"):
+    with pytest.raises(
+        ValueError, match="out must be new, empty or of a run with the same settings"
+    ):
         open_run_folder(tmp_path, {**CONFIG, "seed": 4})
     assert (tmp_path / "config.yml").read_text(encoding="utf-8") == before
 

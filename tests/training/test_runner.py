@@ -43,7 +43,11 @@ def terminate() -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"}
+    return {
+        str(path): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 @pytest.mark.parametrize("algo", ["cpp", "ppo", "qrdqn"])
@@ -82,7 +86,9 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path: Path) -> None:
         train_run(small_config(), tmp_path / name, show="nothing")
     a, b = (tmp_path / name / "classic/cpp/CartPole-v1/seed_0" for name in ("a", "b"))
     assert (a / "iterations.csv").read_bytes() == (b / "iterations.csv").read_bytes()
-    assert [(r["r"], r["l"]) for r in rows(a / "monitor.csv")] == [(r["r"], r["l"]) for r in rows(b / "monitor.csv")]
+    assert [(r["r"], r["l"]) for r in rows(a / "monitor.csv")] == [
+        (r["r"], r["l"]) for r in rows(b / "monitor.csv")
+    ]
     with np.load(a / "evaluations.npz") as one, np.load(b / "evaluations.npz") as two:
         assert all(np.array_equal(one[key], two[key]) for key in one.files)
 
@@ -110,7 +116,9 @@ def test_a_class_default_that_has_changed_since_is_noticed(tmp_path: Path) -> No
     assert record["class_defaults"]["rho1"] == 0.99
 
     def check(config: RunConfig, **defaults: float) -> None:
-        path.write_text(yaml.safe_dump({**record, "class_defaults": {**record["class_defaults"], **defaults}}))
+        path.write_text(
+            yaml.safe_dump({**record, "class_defaults": {**record["class_defaults"], **defaults}})
+        )
         check_folder(path.parent, config)
 
     with pytest.raises(InvalidArgument, match=r"hyperparameters\.rho1: 0.9 there, 0.99 here"):
@@ -125,7 +133,9 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         check_folder(tmp_path, small_config())
 
 
-@pytest.mark.parametrize(("algo", "step"), [("cpp", 320), ("cpp", 400), ("a2c", 320)])  # at step 400 an iteration ends
+@pytest.mark.parametrize(
+    ("algo", "step"), [("cpp", 320), ("cpp", 400), ("a2c", 320)]
+)  # at step 400 an iteration ends
 def test_a_signal_ends_a_run_whole_and_it_goes_on(tmp_path: Path, algo: str, step: int) -> None:
     config = small_config(algo)
     first = train_run(config, tmp_path, show="nothing", callbacks=[At(step, terminate)])
@@ -177,7 +187,9 @@ def test_what_was_logged_after_the_checkpoint_is_cut_back(tmp_path: Path) -> Non
 
 def test_a_run_can_be_prolonged(tmp_path: Path) -> None:
     first = train_run(small_config(), tmp_path, show="nothing")
-    longer = train_run(small_config(n_timesteps=800), tmp_path, show="nothing", start_from=first.folder)
+    longer = train_run(
+        small_config(n_timesteps=800), tmp_path, show="nothing", start_from=first.folder
+    )
     assert longer.timesteps >= 800
     assert yaml.safe_load((first.folder / "config.yml").read_text())["config"]["n_timesteps"] == 800
     assert (first.folder / "model.zip").is_file()
@@ -187,7 +199,10 @@ def test_a_run_can_be_prolonged(tmp_path: Path) -> None:
 def test_a_run_is_not_started_over_from_its_own_model(tmp_path: Path, name: str) -> None:
     first = train_run(small_config(), tmp_path, show="nothing")
     before = contents(first.folder)
-    with pytest.raises(InvalidArgument, match=r"-i must not name a model inside the run's own folder, got .*prolongs the run"):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"-i must not name a model inside the run's own folder, got .*prolongs the run",
+    ):
         train_run(small_config(n_timesteps=800), tmp_path, start_from=first.folder / name)
     assert contents(first.folder) == before
 
@@ -196,7 +211,9 @@ def test_a_run_is_not_started_over_from_its_own_model(tmp_path: Path, name: str)
 def test_a_run_cannot_be_prolonged_to_less_than_it_has(tmp_path: Path, length: int) -> None:
     first = train_run(small_config(), tmp_path, show="nothing")
     before = contents(first.folder)
-    with pytest.raises(InvalidArgument, match=f"-n is the length of the whole run and must be larger, got {length}"):
+    with pytest.raises(
+        InvalidArgument, match=f"-n is the length of the whole run and must be larger, got {length}"
+    ):
         train_run(small_config(n_timesteps=length), tmp_path, start_from=first.folder)
     assert contents(first.folder) == before
 
@@ -207,27 +224,40 @@ def test_a_run_that_died_after_its_last_checkpoint_still_ends(tmp_path: Path, al
     rows_before = rows(first.folder / "monitor.csv")
     (first.folder / "model.zip").unlink()
     second = train_run(small_config(algo), tmp_path, show="nothing")
-    assert (second.state, second.timesteps, second.final_returns) == ("finished", first.timesteps, first.final_returns)
+    assert (second.state, second.timesteps, second.final_returns) == (
+        "finished",
+        first.timesteps,
+        first.final_returns,
+    )
     assert (first.folder / "model.zip").is_file()
     assert rows(first.folder / "monitor.csv") == rows_before
 
 
 @pytest.mark.parametrize(
-    ("time_limit", "patience", "evaluated"), [(False, -1.0, False), (False, 60.0, True), (True, -1.0, True)]
+    ("time_limit", "patience", "evaluated"),
+    [(False, -1.0, False), (False, 60.0, True), (True, -1.0, True)],
 )
 def test_a_signal_waits_for_an_evaluation_that_will_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, time_limit: bool, patience: float, evaluated: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    time_limit: bool,
+    patience: float,
+    evaluated: bool,
 ) -> None:
     monkeypatch.setattr(logs, "PATIENCE", patience)
     monkeypatch.setattr(runner, "has_time_limit", lambda *_: time_limit)
-    outcome = train_run(small_config(eval_freq=400), tmp_path, show="nothing", callbacks=[At(399, terminate)])
+    outcome = train_run(
+        small_config(eval_freq=400), tmp_path, show="nothing", callbacks=[At(399, terminate)]
+    )
     assert (outcome.state, outcome.exit_code) == ("interrupted", 143)
     assert (outcome.folder / "evaluations.npz").is_file() is evaluated
     assert (outcome.timesteps >= 400) is evaluated
     assert train_run(small_config(eval_freq=400), tmp_path, show="nothing").state == "finished"
 
 
-def test_what_is_finished_after_an_interruption_does_not_pass_on_its_random_numbers(tmp_path: Path) -> None:
+def test_what_is_finished_after_an_interruption_does_not_pass_on_its_random_numbers(
+    tmp_path: Path,
+) -> None:
     first = train_run(small_config(), tmp_path, show="nothing")
     (first.folder / "model.zip").unlink()
     train_run(small_config(), tmp_path, show="nothing")
@@ -239,9 +269,23 @@ def test_a_run_from_an_old_model_records_the_defaults_of_that_time(tmp_path: Pat
     first = train_run(small_config(), tmp_path, show="nothing")
     path = first.folder / "config.yml"
     record = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump({**record, "class_defaults": {**record["class_defaults"], "error_bound": 0.5}}))
-    second = train_run(small_config(seed=1, n_timesteps=700), tmp_path, show="nothing", start_from=first.folder / "model.zip")
-    assert yaml.safe_load((second.folder / "config.yml").read_text())["config"]["hyperparameters"]["error_bound"] == 0.5
+    path.write_text(
+        yaml.safe_dump(
+            {**record, "class_defaults": {**record["class_defaults"], "error_bound": 0.5}}
+        )
+    )
+    second = train_run(
+        small_config(seed=1, n_timesteps=700),
+        tmp_path,
+        show="nothing",
+        start_from=first.folder / "model.zip",
+    )
+    assert (
+        yaml.safe_load((second.folder / "config.yml").read_text())["config"]["hyperparameters"][
+            "error_bound"
+        ]
+        == 0.5
+    )
 
 
 def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:
@@ -251,8 +295,12 @@ def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:
     assert second.timesteps >= 700
     record = yaml.safe_load((second.folder / "config.yml").read_text())["config"]
     assert record["start_from"] == str(first.folder / "model.zip")
-    with pytest.raises(InvalidArgument, match="-n is the length of the whole run and must be larger"):
-        train_run(small_config(seed=2, n_timesteps=300), tmp_path, start_from=first.folder / "model.zip")
+    with pytest.raises(
+        InvalidArgument, match="-n is the length of the whole run and must be larger"
+    ):
+        train_run(
+            small_config(seed=2, n_timesteps=300), tmp_path, start_from=first.folder / "model.zip"
+        )
     with pytest.raises(InvalidArgument, match="no checkpoint at"):
         train_run(small_config(seed=3), tmp_path, start_from=tmp_path / "nowhere")
     assert not (tmp_path / "classic/cpp/CartPole-v1/seed_2").exists()
@@ -264,12 +312,21 @@ def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
         train_run(small_config("cpp"), tmp_path, start_from=first.folder / "model.zip")
 
 
-def test_a_full_disk_leaves_the_previous_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original, calls = CheckpointStore._write, []
 
     def write(part: Path, files: dict[str, bytes], segment: list[Path]) -> None:
         calls.append(part)
-        original(part, {name: data[: len(data) // 2] if len(calls) == 2 else data for name, data in files.items()}, segment)
+        original(
+            part,
+            {
+                name: data[: len(data) // 2] if len(calls) == 2 else data
+                for name, data in files.items()
+            },
+            segment,
+        )
         if len(calls) == 2:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -317,7 +374,13 @@ def test_small_networks_get_one_torch_thread_unless_told_otherwise(tmp_path: Pat
     before = th.get_num_threads()
     for seed, n_threads in enumerate((None, 2)):
         watch = At(100, lambda: seen.append(th.get_num_threads()))
-        train_run(small_config(seed=seed, n_timesteps=104), tmp_path, show="nothing", callbacks=[watch], n_threads=n_threads)
+        train_run(
+            small_config(seed=seed, n_timesteps=104),
+            tmp_path,
+            show="nothing",
+            callbacks=[watch],
+            n_threads=n_threads,
+        )
     assert seen == [1, 2]
     assert th.get_num_threads() == before
 
@@ -327,6 +390,11 @@ def test_a_run_computes_without_denormal_numbers(tmp_path: Path) -> None:
         return float(th.full((1,), 1e-20) * 1e-20)
 
     seen: list[float] = []
-    train_run(small_config(n_timesteps=104), tmp_path, show="nothing", callbacks=[At(100, lambda: seen.append(product()))])
+    train_run(
+        small_config(n_timesteps=104),
+        tmp_path,
+        show="nothing",
+        callbacks=[At(100, lambda: seen.append(product()))],
+    )
     assert seen == [0.0]
     assert product() > 0.0

@@ -24,7 +24,9 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return run_script
 
 
-def test_gridworld_ends_with_its_folder_and_repeats_it(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gridworld_ends_with_its_folder_and_repeats_it(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, arguments = tmp_path / "g", ["--trials", "3", "--seed", "3", "--iterations", "4"]
     assert run("gridworld.py", *arguments, "--out", str(out)) == 0
     printed = capsys.readouterr().out
@@ -40,14 +42,21 @@ def test_gridworld_ends_with_its_folder_and_repeats_it(run: Run, tmp_path: Path,
 def test_flags_override_the_file(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "mine.yml"
     config.write_text("trials: 2\niterations: 3\ngamma: 0.7\n", encoding="utf-8")
-    assert run("gridworld.py", "--config", str(config), "--gamma", "0.6", "--out", str(tmp_path / "g")) == 0
+    assert (
+        run("gridworld.py", "--config", str(config), "--gamma", "0.6", "--out", str(tmp_path / "g"))
+        == 0
+    )
     record = (tmp_path / "g" / "config.yml").read_text(encoding="utf-8")
     assert "gamma: 0.6" in record
     assert "iterations: 3" in record
 
 
-def test_theory_ends_with_its_folder(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("theory.py", "--updates", "500", "--iterations", "5", "--out", str(tmp_path / "t")) == 0
+def test_theory_ends_with_its_folder(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run("theory.py", "--updates", "500", "--iterations", "5", "--out", str(tmp_path / "t")) == 0
+    )
     assert "certificate holds" in capsys.readouterr().out
     assert (tmp_path / "t" / "certificate.png").exists()
 
@@ -67,7 +76,12 @@ def test_theory_ends_with_its_folder(run: Run, tmp_path: Path, capsys: pytest.Ca
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    run: Run, script: str, arguments: list[str], names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Run,
+    script: str,
+    arguments: list[str],
+    names: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(script, *arguments, "--out", str(tmp_path / "out")) == 2
     said = capsys.readouterr().err

@@ -29,7 +29,9 @@ SETTINGS: dict[str, Any] = {"objective": "return"}
 
 
 def make_study(folder: Path, seed: int = 0, name: str = "s", url: str | None = None) -> Any:
-    return open_study(name, open_storage(url, folder, 1), seed, SETTINGS, optuna.pruners.NopPruner())
+    return open_study(
+        name, open_storage(url, folder, 1), seed, SETTINGS, optuna.pruners.NopPruner()
+    )
 
 
 def quadratic(trial: Any) -> float:
@@ -67,12 +69,21 @@ def test_a_bad_search_space_is_named(entry: dict[str, Any], message: str) -> Non
 
 def test_what_the_command_line_fixes_is_not_searched() -> None:
     overrides = {"alpha": 0.5, "policy_kwargs": {"net_arch": [8]}, "replay_buffer_kwargs": None}
-    names = ("alpha", "temperature", "policy_kwargs.net_arch", "policy_kwargs.activation_fn", "replay_buffer_kwargs.n_steps")
+    names = (
+        "alpha",
+        "temperature",
+        "policy_kwargs.net_arch",
+        "policy_kwargs.activation_fn",
+        "replay_buffer_kwargs.n_steps",
+    )
     assert [is_fixed(name, overrides) for name in names] == [True, False, True, False, True]
 
 
 def test_samples_keep_their_kind_and_reach_inside() -> None:
-    spec = {"batch_size": {"low": 8, "high": 64, "log": True}, "policy_kwargs.net_arch": {"choices": [[8], [16, 16]]}}
+    spec = {
+        "batch_size": {"low": 8, "high": 64, "log": True},
+        "policy_kwargs.net_arch": {"choices": [[8], [16, 16]]},
+    }
     dimensions = search_space(Suite("mine", {}, {}, {}, {"cpp": spec}), "cpp")
     trial = optuna.create_study().ask()
     values = sample(dimensions, trial)
@@ -98,10 +109,18 @@ def test_same_seed_same_suggestions_also_after_an_interruption(tmp_path: Path) -
 def test_a_study_with_other_settings_is_refused(tmp_path: Path) -> None:
     make_study(tmp_path)
     with pytest.raises(InvalidArgument, match="objective: return there, pareto here"):
-        open_study("s", open_storage(None, tmp_path, 1), 0, {"objective": "pareto"}, optuna.pruners.NopPruner())
+        open_study(
+            "s",
+            open_storage(None, tmp_path, 1),
+            0,
+            {"objective": "pareto"},
+            optuna.pruners.NopPruner(),
+        )
 
 
-@pytest.mark.parametrize("url", ["nosuch://x", "sqlite:////proc/nowhere/x.db", "postgresql://127.0.0.1:1/x"])
+@pytest.mark.parametrize(
+    "url", ["nosuch://x", "sqlite:////proc/nowhere/x.db", "postgresql://127.0.0.1:1/x"]
+)
 def test_a_bad_storage_is_named_in_one_line(tmp_path: Path, url: str) -> None:
     with pytest.raises((InvalidArgument, OSError)) as error:
         open_storage(url, tmp_path, 1)
@@ -148,7 +167,9 @@ def test_an_error_of_the_objective_is_not_hidden() -> None:
         run_trials(optuna.create_study(), objective, 2, print)
 
 
-def test_an_interrupted_trial_goes_on_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_trial_goes_on_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders: list[Path] = []
 
     def train(config: Any, folder: Path, on_evaluation: Any, **kwargs: Any) -> Outcome:
@@ -203,10 +224,19 @@ def test_a_search_ends_with_a_block_to_paste_and_goes_on(
 
     search(8)
     out = search(9)
-    assert next(line.split(":")[0] for line in out.splitlines() if line.startswith("trial ")) == "trial 8"
+    assert (
+        next(line.split(":")[0] for line in out.splitlines() if line.startswith("trial "))
+        == "trial 8"
+    )
     folder = tmp_path / "tune" / "cpp_CartPole-v1"
-    assert {"best.yml", "trials.csv", "history.png", "importance.png", "pareto.png"} <= {p.name for p in folder.iterdir()}
+    assert {"best.yml", "trials.csv", "history.png", "importance.png", "pareto.png"} <= {
+        p.name for p in folder.iterdir()
+    }
     block = yaml.safe_load((folder / "best.yml").read_text())["envs"]["CartPole-v1"]["algos"]["cpp"]
     load_suite("classic").run_config("cpp", "CartPole-v1", 0, block)
-    assert {"learning_starts": 50, "train_freq": 8, "gradient_steps": 1}.items() <= block.items()  # fixed by -params
+    assert {
+        "learning_starts": 50,
+        "train_freq": 8,
+        "gradient_steps": 1,
+    }.items() <= block.items()  # fixed by -params
     assert all(isinstance(value, (int, float, str)) for value in block.values())

@@ -14,7 +14,14 @@ from sb3_cpp.training.algorithms import (
     register,
     resolve_classes,
 )
-from sb3_cpp.training.suite import RunConfig, Suite, load_suite, parse_overrides, suite_names, suite_of
+from sb3_cpp.training.suite import (
+    RunConfig,
+    Suite,
+    load_suite,
+    parse_overrides,
+    suite_names,
+    suite_of,
+)
 
 SUITE = """
 shared: {gamma: 0.9, learning_rate: 0.1, buffer_size: 500, policy_kwargs: {net_arch: [8]}}
@@ -56,7 +63,11 @@ def test_what_an_algorithm_does_not_have_is_left_out_of_shared(suite: Suite) -> 
 
 def test_a_name_of_the_suite_can_stand_for_a_registered_algorithm(suite: Suite) -> None:
     config = suite.run_config("careful", "CartPole-v1", 0)
-    assert (config.algo, config.algorithm, config.hyperparameters["zeta"]) == ("careful", "cpi", 0.01)
+    assert (config.algo, config.algorithm, config.hyperparameters["zeta"]) == (
+        "careful",
+        "cpi",
+        0.01,
+    )
 
 
 def test_an_environment_can_borrow_from_its_own_suite() -> None:
@@ -71,11 +82,17 @@ def test_an_environment_can_borrow_from_its_own_suite() -> None:
     [
         ("envs: [", "must be YAML"),
         ("- a list", "must be a mapping"),
-        ("envs: {CartPole-v1: {n_timesteps: 10, learning_rate: 1e-3}}", "1.0e-3, got the text '1e-3'"),
+        (
+            "envs: {CartPole-v1: {n_timesteps: 10, learning_rate: 1e-3}}",
+            "1.0e-3, got the text '1e-3'",
+        ),
         ("sharde: {gamma: 0.9}", "unknown section 'sharde'; did you mean 'shared'"),
         ("envs: 3", "envs must be a mapping"),
         ("shared: {n_timesteps: 10, lerning_rate: 0.1}", "did you mean 'learning_rate'"),
-        ("shared: {n_timesteps: 10}\nalgos: {cpp: {kappa: 3}}", "DeepCPP has no hyperparameter 'kappa'"),
+        (
+            "shared: {n_timesteps: 10}\nalgos: {cpp: {kappa: 3}}",
+            "DeepCPP has no hyperparameter 'kappa'",
+        ),
         ("shared: {n_timesteps: 10.5}", "n_timesteps must be a whole number"),
         ("shared: {n_timesteps: many}", "n_timesteps must be a number"),
         ("shared: {n_timesteps: 10, env_kwargs: 3}", "env_kwargs must be a mapping"),
@@ -91,7 +108,12 @@ def test_mistakes_in_a_suite_are_named(tmp_path: Path, text: str, message: str) 
 
 
 def test_parameters_of_the_command_line_are_yaml_and_reach_inside() -> None:
-    pairs = ["learning_rate:0.01", "policy_kwargs.net_arch:[64, 32]", "policy_kwargs.activation_fn:tanh", "zeta:dcpi"]
+    pairs = [
+        "learning_rate:0.01",
+        "policy_kwargs.net_arch:[64, 32]",
+        "policy_kwargs.activation_fn:tanh",
+        "zeta:dcpi",
+    ]
     assert parse_overrides(pairs) == {
         "learning_rate": 0.01,
         "policy_kwargs": {"net_arch": [64, 32], "activation_fn": "tanh"},
@@ -99,7 +121,10 @@ def test_parameters_of_the_command_line_are_yaml_and_reach_inside() -> None:
     }
 
 
-@pytest.mark.parametrize("pair", ["learning_rate", ":3", "learning_rate:1e-3", "net_arch:[1", "x:!!python/object:os.system"])
+@pytest.mark.parametrize(
+    "pair",
+    ["learning_rate", ":3", "learning_rate:1e-3", "net_arch:[1", "x:!!python/object:os.system"],
+)
 def test_parameters_of_the_command_line_are_refused(pair: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_overrides([pair])
@@ -120,7 +145,9 @@ def test_the_folder_of_a_run_has_no_further_levels_for_a_namespace() -> None:
 
 
 def test_registered_names_are_known_and_kept() -> None:
-    assert {"cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c"} <= set(algorithm_names())
+    assert {"cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c"} <= set(
+        algorithm_names()
+    )
     assert get_algorithm("qrdqn") is QRDQN
     register("cpp", DeepCPP)
     with pytest.raises(InvalidArgument, match="must not be taken"):
@@ -132,7 +159,9 @@ def test_registered_names_are_known_and_kept() -> None:
 
 
 def test_names_become_classes_and_schedules() -> None:
-    resolved = resolve_classes({"learning_rate": "lin_0.5", "policy_kwargs": {"activation_fn": "relu"}, "zeta": "dcpi"})
+    resolved = resolve_classes(
+        {"learning_rate": "lin_0.5", "policy_kwargs": {"activation_fn": "relu"}, "zeta": "dcpi"}
+    )
     assert resolved["learning_rate"](0.25) == 0.125
     assert resolved["policy_kwargs"]["activation_fn"].__name__ == "ReLU"
     assert resolved["zeta"] == "dcpi"

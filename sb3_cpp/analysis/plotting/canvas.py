@@ -23,12 +23,16 @@ _LEGEND_ROW = 1.5 * FONT / 72.0  # inches
 _WITHOUT_DATE = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
 
 
-def panels(count: int, height: float = 2.1, handles: Sequence[Line2D] = ()) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, height: float = 2.1, handles: Sequence[Line2D] = ()
+) -> tuple[Figure, list[Axes]]:
     """A figure with axes for ``count`` panels, at most three in a row.
 
     :param handles: of the legend: in the cell after the last panel, or, where it is too small or there is none, lines below
     """
-    in_cell = bool(handles) and count % 3 != 0 and _legend_rows(handles, PAGE / 3) * _LEGEND_ROW < height
+    in_cell = (
+        bool(handles) and count % 3 != 0 and _legend_rows(handles, PAGE / 3) * _LEGEND_ROW < height
+    )
     cells = count + in_cell
     columns = min(3, cells)
     rows = math.ceil(cells / columns)
@@ -37,7 +41,9 @@ def panels(count: int, height: float = 2.1, handles: Sequence[Line2D] = ()) -> t
     for ax in axes[count:]:
         ax.axis("off")
     if in_cell:
-        axes[-1].legend(handles=handles, loc="center", ncols=_legend_columns(handles, PAGE / 3), **_LEGEND)
+        axes[-1].legend(
+            handles=handles, loc="center", ncols=_legend_columns(handles, PAGE / 3), **_LEGEND
+        )
     elif handles:
         legend_below(figure, handles)
     return figure, axes[:count]
@@ -47,12 +53,19 @@ def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     """A legend under the whole figure, which gets as much higher; as many columns as the names leave room for."""
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + _legend_rows(handles, width) * _LEGEND_ROW)
-    figure.legend(handles=handles, loc="outside lower center", ncols=_legend_columns(handles, width), **_LEGEND)
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=_legend_columns(handles, width),
+        **_LEGEND,
+    )
 
 
 def _legend_columns(handles: Sequence[Line2D], width: float) -> int:
     letters = max(len(str(handle.get_label())) for handle in handles)
-    column = (_LEGEND["handlelength"] + 2.8 + 0.62 * letters) * FONT / 72.0  # inches, with the spaces around
+    column = (
+        (_LEGEND["handlelength"] + 2.8 + 0.62 * letters) * FONT / 72.0
+    )  # inches, with the spaces around
     return min(max(int(width / column), 1), len(handles))
 
 
@@ -86,7 +99,9 @@ def step_axis(ax: Axes) -> None:
 
 
 def step_text(value: float) -> str:
-    scale, unit = (1e6, "M") if abs(value) >= 1e6 else (1e3, "k") if abs(value) >= 1e3 else (1.0, "")
+    scale, unit = (
+        (1e6, "M") if abs(value) >= 1e6 else (1e3, "k") if abs(value) >= 1e3 else (1.0, "")
+    )
     return f"{value / scale:.4g}{unit}"
 
 
@@ -116,7 +131,9 @@ def line_handles(styles: Mapping[str, AlgorithmStyle], markers: bool = False) ->
 def band_handle(intervals: bool) -> Line2D:
     """What the legend says of the bands around curves."""
     label = "95 % interval" if intervals else "range of seeds"
-    return Line2D([], [], color="black", alpha=BAND, linewidth=7, solid_capstyle="butt", label=label)
+    return Line2D(
+        [], [], color="black", alpha=BAND, linewidth=7, solid_capstyle="butt", label=label
+    )
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

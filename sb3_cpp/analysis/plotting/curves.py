@@ -31,12 +31,19 @@ def curve_set(results: Results, task: str, algo: str, series: str) -> CurveSet |
     used = results.used()
     seeds = used[(used.task == task) & (used.algo == algo)].seed
     here = results.curves
-    here = here[(here.task == task) & (here.algo == algo) & (here.series == series) & here.seed.isin(seeds)]
-    curves = [(run["step"].to_numpy(float), run["return"].to_numpy(float)) for _, run in here.groupby("seed")]
+    here = here[
+        (here.task == task) & (here.algo == algo) & (here.series == series) & here.seed.isin(seeds)
+    ]
+    curves = [
+        (run["step"].to_numpy(float), run["return"].to_numpy(float))
+        for _, run in here.groupby("seed")
+    ]
     if not curves:
         return None
     steps = min((x for x, _ in curves), key=len)
-    steps = steps[(steps >= max(x[0] for x, _ in curves)) & (steps <= min(x[-1] for x, _ in curves))]
+    steps = steps[
+        (steps >= max(x[0] for x, _ in curves)) & (steps <= min(x[-1] for x, _ in curves))
+    ]
     if not len(steps):
         return None
     return CurveSet(steps, np.stack([np.interp(steps, x, y) for x, y in curves]))
@@ -71,13 +78,29 @@ def plot_curves(
             continue
         middle = iqm_interval({task: curves.returns})
         opacity, above = (BAND, 3) if algo == reference or len(styles) < 4 else (FAINT_BAND, 2)
-        ax.plot(curves.steps, middle.estimate, color=style.colour, linestyle=style.dashes, linewidth=1.4, zorder=above)
+        ax.plot(
+            curves.steps,
+            middle.estimate,
+            color=style.colour,
+            linestyle=style.dashes,
+            linewidth=1.4,
+            zorder=above,
+        )
         if not intervals:
-            middle = Interval(middle.estimate, curves.returns.min(axis=0), curves.returns.max(axis=0))
-        ax.fill_between(curves.steps, middle.low, middle.high, color=style.colour, alpha=opacity, linewidth=0)
+            middle = Interval(
+                middle.estimate, curves.returns.min(axis=0), curves.returns.max(axis=0)
+            )
+        ax.fill_between(
+            curves.steps, middle.low, middle.high, color=style.colour, alpha=opacity, linewidth=0
+        )
         lowest, highest = min(lowest, curves.returns.min()), max(highest, curves.returns.max())
     if np.isfinite(lowest):
         margin = 0.05 * (highest - lowest) or 1.0
         ax.set_ylim(lowest - margin, highest + margin)
-    dress(ax, short_name(task), "environment steps", "return" if series == "evaluation" else "training return")
+    dress(
+        ax,
+        short_name(task),
+        "environment steps",
+        "return" if series == "evaluation" else "training return",
+    )
     step_axis(ax)

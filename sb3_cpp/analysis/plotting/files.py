@@ -48,7 +48,9 @@ def plot(
     return 0
 
 
-def draw_suite(results: Results, folder: Path, chosen: Sequence[str], formats: Sequence[str], reference: str) -> None:
+def draw_suite(
+    results: Results, folder: Path, chosen: Sequence[str], formats: Sequence[str], reference: str
+) -> None:
     """Write the files of one suite and say which."""
     folder.mkdir(parents=True, exist_ok=True)
     for picture in pictures(results, reference, tuple(name for name in chosen if name in NAMES)):
@@ -63,7 +65,9 @@ def draw_suite(results: Results, folder: Path, chosen: Sequence[str], formats: S
             print(f"written: {folder / name}")
 
 
-def _refuse_overwriting(folder: Path, results: Results, chosen: Sequence[str], formats: Sequence[str]) -> None:
+def _refuse_overwriting(
+    folder: Path, results: Results, chosen: Sequence[str], formats: Sequence[str]
+) -> None:
     stems = [name for name in chosen if name in NAMES and name != "curves"]
     if "curves" in chosen:
         stems += [f"curve_{task.replace('/', '-')}" for task in tasks_of(results)]
@@ -72,4 +76,6 @@ def _refuse_overwriting(folder: Path, results: Results, chosen: Sequence[str], f
     there = [name for name in files if (folder / name).exists()]
     if there:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise InvalidArgument(f"{folder} already holds {there[0]}{more}; choose another folder, or use --force")
+        raise InvalidArgument(
+            f"{folder} already holds {there[0]}{more}; choose another folder, or use --force"
+        )

@@ -3,7 +3,15 @@
 from matplotlib.figure import Figure
 
 from sb3_cpp.analysis.comparison import ordered, tasks_of
-from sb3_cpp.analysis.plotting.canvas import COLUMN, PAGE, band_handle, legend_below, line_handles, new_figure, panels
+from sb3_cpp.analysis.plotting.canvas import (
+    COLUMN,
+    PAGE,
+    band_handle,
+    legend_below,
+    line_handles,
+    new_figure,
+    panels,
+)
 from sb3_cpp.analysis.plotting.curves import plot_curves, shows_intervals
 from sb3_cpp.analysis.plotting.picture import Picture
 from sb3_cpp.analysis.plotting.styles import styles_for
@@ -22,17 +30,29 @@ def curves_of_all_tasks(results: Results, reference: str, series: str = "evaluat
     tasks, algos = tasks_of(results), ordered(list(results.used().algo))
     figure, band = _curves(results, tasks, algos, reference, series)
     if series == "evaluation":
-        return Picture("fig4", "Learning curves (layout of the paper's Fig. 4)", f"Return of the evaluations. {band}", figure)
+        return Picture(
+            "fig4",
+            "Learning curves (layout of the paper's Fig. 4)",
+            f"Return of the evaluations. {band}",
+            figure,
+        )
     caption = f"Mean return of the last 100 training episodes, exploration included. {band}"
     return Picture("training_curves", "Training curves", caption, figure)
 
 
 def _curves(
-    results: Results, tasks: list[str], algos: list[str], reference: str, series: str = "evaluation", height: float = 2.1
+    results: Results,
+    tasks: list[str],
+    algos: list[str],
+    reference: str,
+    series: str = "evaluation",
+    height: float = 2.1,
 ) -> tuple[Figure, str]:
     """A panel per task, and what the bands are."""
     intervals = shows_intervals(results, algos, tasks)
-    figure, axes = panels(len(tasks), height, [*line_handles(styles_for(algos)), band_handle(intervals)])
+    figure, axes = panels(
+        len(tasks), height, [*line_handles(styles_for(algos)), band_handle(intervals)]
+    )
     for ax, task in zip(axes, tasks):
         plot_curves(ax, results, task, algos, reference, series, intervals)
     return figure, _BAND[intervals]
@@ -47,7 +67,9 @@ def curves_of_task(results: Results, task: str, reference: str) -> Picture:
     plot_curves(figure.subplots(), results, task, algos, reference, intervals=intervals)
     legend_below(figure, [*line_handles(styles_for(algos)), band_handle(intervals)])
     name = f"curve_{task.replace('/', '-')}"
-    return Picture(name, f"Learning curves: {task}", f"Return of the evaluations. {_BAND[intervals]}", figure)
+    return Picture(
+        name, f"Learning curves: {task}", f"Return of the evaluations. {_BAND[intervals]}", figure
+    )
 
 
 def ablation_curves(results: Results) -> Picture:
@@ -58,7 +80,11 @@ def ablation_curves(results: Results) -> Picture:
     if not designs:
         return Picture(name, title, f"there are no runs of the ablation ({ABLATION}…)", None)
     algos = [*designs, *(algo for algo in ("cpp",) if (used.algo == algo).any())]
-    tasks = [task for task in tasks_of(results) if used.loc[used.task == task, "algo"].isin(designs).any()]
+    tasks = [
+        task
+        for task in tasks_of(results)
+        if used.loc[used.task == task, "algo"].isin(designs).any()
+    ]
     figure, band = _curves(results, tasks, algos, "cpp", height=2.4)
     words = f"DeepCPI with {len(designs)} design{'s' if len(designs) > 1 else ''} of zeta"
     return Picture(name, title, f"{words}{', and CPP' if 'cpp' in algos else ''}. {band}", figure)

@@ -14,7 +14,13 @@ Points = Mapping[str, tuple[Interval, Interval]]
 
 
 def plot_pareto(
-    ax: Axes, points: Points, bounds: tuple[float, float], title: str, xlabel: str, ylabel: str, names: bool = True
+    ax: Axes,
+    points: Points,
+    bounds: tuple[float, float],
+    title: str,
+    xlabel: str,
+    ylabel: str,
+    names: bool = True,
 ) -> None:
     """Left and up is better. The dashed line joins the algorithms that no other one beats on both.
 
@@ -23,17 +29,37 @@ def plot_pareto(
     :param names: whether each point carries its algorithm's name
     """
     styles = styles_for(points)
-    values = {algo: (float(gain.estimate), float(fall.estimate)) for algo, (gain, fall) in points.items()}
+    values = {
+        algo: (float(gain.estimate), float(fall.estimate)) for algo, (gain, fall) in points.items()
+    }
     front = sorted((values[algo][1], values[algo][0]) for algo in pareto_front(values))
-    ax.plot(*zip(*front), color="0.6", linewidth=1.2, linestyle="--", drawstyle="steps-post", zorder=1)
+    ax.plot(
+        *zip(*front), color="0.6", linewidth=1.2, linestyle="--", drawstyle="steps-post", zorder=1
+    )
     for algo, (gain, fall) in points.items():
         style = styles[algo]
         x, y = values[algo][1], values[algo][0]
         if np.isfinite(fall.low):
-            ax.plot([float(fall.low), float(fall.high)], [y, y], color=style.colour, linewidth=1.0, alpha=0.55, zorder=2)
+            ax.plot(
+                [float(fall.low), float(fall.high)],
+                [y, y],
+                color=style.colour,
+                linewidth=1.0,
+                alpha=0.55,
+                zorder=2,
+            )
         if np.isfinite(gain.low):
-            ax.plot([x, x], [float(gain.low), float(gain.high)], color=style.colour, linewidth=1.0, alpha=0.55, zorder=2)
-        ax.plot(x, y, marker=style.marker, linestyle="none", color=style.colour, markersize=6, zorder=3)
+            ax.plot(
+                [x, x],
+                [float(gain.low), float(gain.high)],
+                color=style.colour,
+                linewidth=1.0,
+                alpha=0.55,
+                zorder=2,
+            )
+        ax.plot(
+            x, y, marker=style.marker, linestyle="none", color=style.colour, markersize=6, zorder=3
+        )
     margin = 0.06 * (bounds[1] - bounds[0]) or 1.0
     ax.set_ylim(bounds[0] - margin, bounds[1] + margin)
     ax.set_xlim(0.0, 1.3 * max(x for _, x in values.values()) or 1.0)
@@ -54,15 +80,29 @@ def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:
     for algo, (x, y) in places.items():
         long = 0.65 * FONT * len(styles[algo].label)
         lines = [3 + 1.3 * FONT * step for step in range(4)]  # above the point; as far below
-        sides = [(dx, dy) for line in lines for dx in (6, -6 - long, -long / 2) for dy in (line, -line - FONT)]
+        sides = [
+            (dx, dy)
+            for line in lines
+            for dx in (6, -6 - long, -long / 2)
+            for dy in (line, -line - FONT)
+        ]
         boxes = [(x + dx, y + dy, x + dx + long, y + dy + FONT) for dx, dy in sides]
         outside = [long * FONT - _overlap(box, frame) for box in boxes]
-        crowding = [sum(_overlap(box, other) for other in taken) + area for box, area in zip(boxes, outside)]
-        best = int(np.argmin(np.round(crowding, 6)))  # of equal ones the nearest, whatever the last digits say
+        crowding = [
+            sum(_overlap(box, other) for other in taken) + area for box, area in zip(boxes, outside)
+        ]
+        best = int(
+            np.argmin(np.round(crowding, 6))
+        )  # of equal ones the nearest, whatever the last digits say
         taken.append(boxes[best])
         point = (values[algo][1], values[algo][0])
         ax.annotate(
-            styles[algo].label, point, xytext=sides[best], textcoords="offset points", fontsize=FONT, color=styles[algo].colour
+            styles[algo].label,
+            point,
+            xytext=sides[best],
+            textcoords="offset points",
+            fontsize=FONT,
+            color=styles[algo].colour,
         )
 
 

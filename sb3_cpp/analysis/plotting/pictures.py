@@ -4,11 +4,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from sb3_cpp.analysis.comparison import tasks_of
-from sb3_cpp.analysis.plotting.learning_figures import ablation_curves, curves_of_all_tasks, curves_of_task, traces
+from sb3_cpp.analysis.plotting.learning_figures import (
+    ablation_curves,
+    curves_of_all_tasks,
+    curves_of_task,
+    traces,
+)
 from sb3_cpp.analysis.plotting.picture import Picture
 from sb3_cpp.analysis.plotting.statistics_figures import improvement, profiles
 from sb3_cpp.analysis.plotting.styles import drawn_together
-from sb3_cpp.analysis.plotting.tradeoff_figures import oscillation_bars, pareto_by_task, pareto_of_all_tasks
+from sb3_cpp.analysis.plotting.tradeoff_figures import (
+    oscillation_bars,
+    pareto_by_task,
+    pareto_of_all_tasks,
+)
 from sb3_cpp.analysis.results import Results
 
 NAMES = (

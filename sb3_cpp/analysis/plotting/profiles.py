@@ -12,19 +12,35 @@ from sb3_cpp.metrics import Scores, performance_profile
 
 
 def plot_profiles(
-    ax: Axes, scores: Mapping[str, Scores], reference: str, title: str, xlabel: str, below: bool = False
+    ax: Axes,
+    scores: Mapping[str, Scores],
+    reference: str,
+    title: str,
+    xlabel: str,
+    below: bool = False,
 ) -> None:
     """The share of runs above each value (of those that are at most that, with ``below``); higher is better in both."""
-    values = np.concatenate([np.ravel(runs) for tasks in scores.values() for runs in tasks.values()])
+    values = np.concatenate(
+        [np.ravel(runs) for tasks in scores.values() for runs in tasks.values()]
+    )
     low, high = float(values.min()), float(values.max())
     margin = 0.03 * (high - low) or 0.1
     thresholds = np.linspace(low - margin, high + margin, 101)
     for algo, style in styles_for(scores).items():
         share = performance_profile(scores[algo], thresholds).share
         middle, bottom, top = (1.0 - part if below else part for part in share)
-        ax.plot(thresholds, middle, color=style.colour, linestyle=style.dashes, linewidth=1.4, drawstyle="steps-mid")
+        ax.plot(
+            thresholds,
+            middle,
+            color=style.colour,
+            linestyle=style.dashes,
+            linewidth=1.4,
+            drawstyle="steps-mid",
+        )
         opacity = BAND if algo == reference or len(scores) < 4 else FAINT_BAND
-        ax.fill_between(thresholds, bottom, top, color=style.colour, alpha=opacity, linewidth=0, step="mid")
+        ax.fill_between(
+            thresholds, bottom, top, color=style.colour, alpha=opacity, linewidth=0, step="mid"
+        )
     dress(ax, title, xlabel, "share of runs")
     ax.set_ylim(-0.02, 1.02)
 
@@ -39,7 +55,13 @@ def plot_improvement(ax: Axes, table: pd.DataFrame, reference: str, title: str) 
     for place, row in enumerate(rows.to_dict("records")):
         style = styles[row["algo"]]
         if np.isfinite(row["better_low"]):
-            ax.plot([row["better_low"], row["better_high"]], [place, place], color=style.colour, linewidth=4, alpha=0.35)
+            ax.plot(
+                [row["better_low"], row["better_high"]],
+                [place, place],
+                color=style.colour,
+                linewidth=4,
+                alpha=0.35,
+            )
         ax.plot(row["better"], place, marker=style.marker, color=style.colour, markersize=6)
     ax.axvline(0.5, color="0.4", linewidth=0.8, linestyle="--")
     name = STYLES[reference].label if reference in STYLES else reference

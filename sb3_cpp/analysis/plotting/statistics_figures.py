@@ -1,6 +1,12 @@
 """Figures over all tasks: performance profiles and the probability of improvement."""
 
-from sb3_cpp.analysis.comparison import averaged_algorithms, scores, shared_tasks, suite_table, why_no_average
+from sb3_cpp.analysis.comparison import (
+    averaged_algorithms,
+    scores,
+    shared_tasks,
+    suite_table,
+    why_no_average,
+)
 from sb3_cpp.analysis.plotting.canvas import PAGE, legend_below, line_handles, new_figure
 from sb3_cpp.analysis.plotting.picture import Picture
 from sb3_cpp.analysis.plotting.profiles import plot_improvement, plot_profiles
@@ -21,7 +27,14 @@ def profiles(results: Results, reference: str) -> Picture:
         for measure in ("normalised_return", "normalised_oscillation_l2")
     )
     plot_profiles(left, returns, reference, "runs with a higher return", "normalised final return")
-    plot_profiles(right, falls, reference, "runs with no more oscillation", r"normalised oscillation $\|OJ\|_2$", below=True)
+    plot_profiles(
+        right,
+        falls,
+        reference,
+        "runs with no more oscillation",
+        r"normalised oscillation $\|OJ\|_2$",
+        below=True,
+    )
     legend_below(figure, line_handles(styles_for(algos)))
     caption = (
         "Share of runs, tasks counting equally, whose normalised return lies above the value on the axis (left), and whose "
@@ -35,12 +48,18 @@ def improvement(results: Results, reference: str) -> Picture:
     name, title = "improvement", "Probability of improvement"
     table = suite_table(results, reference)
     if not table.better.notna().any():
-        return Picture(name, title, f"{reference} and another algorithm must have runs on all tasks", None)
+        return Picture(
+            name, title, f"{reference} and another algorithm must have runs on all tasks", None
+        )
     rows = table.algo.nunique() - 1
     figure = new_figure(PAGE, 0.9 + 0.24 * rows)
     left, right = figure.subplots(1, 2)
-    plot_improvement(left, table[table.measure == "normalised_return"], reference, "higher final return")
-    plot_improvement(right, table[table.measure == "normalised_oscillation_l2"], reference, "less oscillation")
+    plot_improvement(
+        left, table[table.measure == "normalised_return"], reference, "higher final return"
+    )
+    plot_improvement(
+        right, table[table.measure == "normalised_oscillation_l2"], reference, "less oscillation"
+    )
     label = styles_for([reference])[reference].label
     caption = (
         f"Probability that a run of {label} has a higher final return (left), or less oscillation (right), than a run of the "

@@ -34,8 +34,23 @@ STYLES = {
     "cpi_cpi": AlgorithmStyle("DCPI, ζ of CPI", "#AA4499", (0, (4, 1, 1, 1)), "h"),
     "cpi_spi": AlgorithmStyle("DCPI, ζ of A-SPI", "#999933", (0, (7, 1, 2, 1)), "d"),
 }
-_SPARE_COLOURS = ("#4422DD", "#880077", "#117733", "#88BB66", "#BB55FF", "#000055", "#DDCC77", "#CC6677")
-_SPARE_DASHES: tuple[Dashes, ...] = ((0, (9, 1)), (0, (2, 2)), (0, (6, 1, 1, 1)), (0, (3, 2)), (0, (5, 1, 1, 1, 1, 1, 1, 1)))
+_SPARE_COLOURS = (
+    "#4422DD",
+    "#880077",
+    "#117733",
+    "#88BB66",
+    "#BB55FF",
+    "#000055",
+    "#DDCC77",
+    "#CC6677",
+)
+_SPARE_DASHES: tuple[Dashes, ...] = (
+    (0, (9, 1)),
+    (0, (2, 2)),
+    (0, (6, 1, 1, 1)),
+    (0, (3, 2)),
+    (0, (5, 1, 1, 1, 1, 1, 1, 1)),
+)
 _SPARE_MARKERS = ("H", "8", "$+$", "$x$", "$o$")
 
 _together: ContextVar[tuple[str, ...]] = ContextVar("_together", default=())

@@ -19,7 +19,10 @@ def table1(results: Results) -> pd.DataFrame:
     styles, rows = styles_for(algos), []
     for measure, criterion in CRITERIA.items():
         for algo in algos:
-            means = {task: runs.loc[(runs.algo == algo) & (runs.task == task), measure].mean() for task in tasks}
+            means = {
+                task: runs.loc[(runs.algo == algo) & (runs.task == task), measure].mean()
+                for task in tasks
+            }
             rows.append({"Criterion": criterion, "Algorithm": styles[algo].label} | means)
     return pd.DataFrame(rows)
 
@@ -28,7 +31,9 @@ def numbers(table: pd.DataFrame) -> pd.DataFrame:
     """As text, each task with the decimals its size calls for."""
     text = table.astype(object).copy()
     for task in table.columns[2:]:
-        decimals = next((n for n, least in ((0, 100), (1, 10), (2, 1)) if table[task].max() >= least), 3)
+        decimals = next(
+            (n for n, least in ((0, 100), (1, 10), (2, 1)) if table[task].max() >= least), 3
+        )
         text[task] = ["" if pd.isna(value) else f"{value:.{decimals}f}" for value in table[task]]
     return text.rename(columns={task: short_name(task) for task in table.columns[2:]})
 
@@ -56,4 +61,8 @@ def latex(table: pd.DataFrame) -> str:
 def table1_files(results: Results) -> dict[str, str]:
     """The same table as CSV, Markdown and LaTeX, by file name."""
     table = table1(results)
-    return {"table1.csv": table.to_csv(index=False), "table1.md": markdown(table), "table1.tex": latex(table)}
+    return {
+        "table1.csv": table.to_csv(index=False),
+        "table1.md": markdown(table),
+        "table1.tex": latex(table),
+    }

@@ -20,7 +20,10 @@ from sb3_cpp.analysis.plotting.styles import styles_for
 from sb3_cpp.analysis.results import Results
 from sb3_cpp.metrics import Interval, Scores, iqm_interval, significance_stars
 
-NORMS = {"l2": (r"$\|OJ\|_2$", "root of the sum of squared falls"), "inf": (r"$\|OJ\|_\infty$", "largest fall")}
+NORMS = {
+    "l2": (r"$\|OJ\|_2$", "root of the sum of squared falls"),
+    "inf": (r"$\|OJ\|_\infty$", "largest fall"),
+}
 
 
 def pareto_of_all_tasks(results: Results) -> Picture:
@@ -58,7 +61,15 @@ def pareto_by_task(results: Results) -> Picture:
             for algo, gain in here.items()
             if gain
         }
-        plot_pareto(ax, points, _range(results, task), short_name(task), NORMS["l2"][0], "final return", names=False)
+        plot_pareto(
+            ax,
+            points,
+            _range(results, task),
+            short_name(task),
+            NORMS["l2"][0],
+            "final return",
+            names=False,
+        )
     caption = "As for all tasks, in the units of the return: interquartile means over seeds with their 95 % intervals."
     return Picture("pareto_tasks", "Return against oscillation, by task", caption, figure)
 
@@ -66,17 +77,39 @@ def pareto_by_task(results: Results) -> Picture:
 def oscillation_bars(results: Results, norm: str, reference: str) -> Picture:
     """A panel per task, and one for all of them."""
     symbol, words = NORMS[norm]
-    measure, tasks, algos = f"oscillation_{norm}", tasks_of(results), ordered(list(results.used().algo))
-    p_values = significance_table(results, reference).set_index(["measure", "task", "algo"]).welch_holm.to_dict()
+    measure, tasks, algos = (
+        f"oscillation_{norm}",
+        tasks_of(results),
+        ordered(list(results.used().algo)),
+    )
+    p_values = (
+        significance_table(results, reference)
+        .set_index(["measure", "task", "algo"])
+        .welch_holm.to_dict()
+    )
     together = averaged_algorithms(results) if shared_tasks(results) and len(tasks) > 1 else []
     figure, axes = panels(len(tasks) + bool(together), 0.75 + 0.19 * len(algos))
     for ax, task in zip(axes, tasks):
-        runs = {algo: values[task] for algo in algos if (values := scores(results, algo, measure, [task]))}
+        runs = {
+            algo: values[task]
+            for algo in algos
+            if (values := scores(results, algo, measure, [task]))
+        }
         known = {algo: p_values.get((measure, task, algo), np.nan) for algo in runs}
         marks = {algo: significance_stars(p) for algo, p in known.items() if np.isfinite(p)}
-        plot_bars(ax, runs, {algo: _falls({task: values}) for algo, values in runs.items()}, short_name(task), symbol, marks)
+        plot_bars(
+            ax,
+            runs,
+            {algo: _falls({task: values}) for algo, values in runs.items()},
+            short_name(task),
+            symbol,
+            marks,
+        )
     if together:
-        pooled = {algo: scores(results, algo, f"normalised_{measure}", shared_tasks(results)) for algo in together}
+        pooled = {
+            algo: scores(results, algo, f"normalised_{measure}", shared_tasks(results))
+            for algo in together
+        }
         middles = {algo: _falls(values) for algo, values in pooled.items()}
         every_run = {algo: np.concatenate(list(values.values())) for algo, values in pooled.items()}
         overall = suite_table(results, reference).set_index(["measure", "algo"]).p_holm.to_dict()

@@ -32,14 +32,21 @@ def bullets(lines: Iterable[str], kind: str = "") -> str:
     return f"<ul{_class(kind)}>{''.join(f'<li>{text_of(line)}</li>' for line in lines)}</ul>"
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell | str]], caption: str = "", text_columns: int = 1) -> str:
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell | str]],
+    caption: str = "",
+    text_columns: int = 1,
+) -> str:
     """A table whose columns can be sorted; the first ``text_columns`` are set to the left, numbers to the right."""
     kinds = ["" if i < text_columns else "number" for i in range(len(columns))]
     heads = "".join(
         f'<th scope="col"{_class(kind)}><button type="button">{text_of(name)}</button></th>'
         for name, kind in zip(columns, kinds)
     )
-    body = "".join(f"<tr>{''.join(_cell(cell, kind) for cell, kind in zip(row, kinds))}</tr>" for row in rows)
+    body = "".join(
+        f"<tr>{''.join(_cell(cell, kind) for cell, kind in zip(row, kinds))}</tr>" for row in rows
+    )
     title = paragraph(caption, "quiet") if caption else ""
     content = f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>"
     return f'{title}<div class="wide"><table class="sortable">{content}</table></div>'
@@ -59,7 +66,9 @@ def picture(figure: Figure, title: str, caption: str) -> str:
     with matplotlib.rc_context({"svg.hashsalt": "sb3_cpp"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     # Hundredths of a point are enough for a line, and spare a sixth of the page
-    drawing = re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), buffer.getvalue())
+    drawing = re.sub(
+        rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), buffer.getvalue()
+    )
     data = quote(drawing, safe=" ,.:;=/()-")
     width, height = (round(inches * 120) for inches in figure.get_size_inches())
     image = f'<img src="data:image/svg+xml,{data}" alt="{text_of(title)}" width="{width}" height="{height}">'
@@ -83,8 +92,12 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
 def page(title: str, body: str) -> str:
     """The whole document; its policy forbids the browser to load anything from elsewhere."""
     files = resources.files("sb3_cpp.analysis.reporting")
-    style, script = ((files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js"))
-    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    style, script = (
+        (files / name).read_text(encoding="utf-8") for name in ("report.css", "report.js")
+    )
+    policy = (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    )
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

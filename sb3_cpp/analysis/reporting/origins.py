@@ -15,12 +15,24 @@ def origins(results: Results) -> str:
         return paragraph("No settings were found with these runs.")
     provenances = [entry.get("provenance") or {} for entry in results.configs]
     parts = ["<h3>Commands</h3>"]
-    parts += [preformatted(command, "command") for command in _distinct(p.get("command", "not recorded") for p in provenances)]
-    parts += ["<h3>Commits</h3>", bullets(_distinct(str(p.get("commit", "not recorded")) for p in provenances))]
+    parts += [
+        preformatted(command, "command")
+        for command in _distinct(p.get("command", "not recorded") for p in provenances)
+    ]
+    parts += [
+        "<h3>Commits</h3>",
+        bullets(_distinct(str(p.get("commit", "not recorded")) for p in provenances)),
+    ]
     parts += ["<h3>Versions</h3>"]
-    parts += [definitions(_pairs(versions)) for versions in _distinct(p.get("versions") or {} for p in provenances)]
+    parts += [
+        definitions(_pairs(versions))
+        for versions in _distinct(p.get("versions") or {} for p in provenances)
+    ]
     parts += ["<h3>Hardware</h3>"]
-    parts += [definitions(_pairs(machine)) for machine in _distinct(p.get("machine") or {} for p in provenances)]
+    parts += [
+        definitions(_pairs(machine))
+        for machine in _distinct(p.get("machine") or {} for p in provenances)
+    ]
     parts += ["<h3>Settings and seeds</h3>", *(_settings(entry) for entry in results.configs)]
     return "\n".join(parts)
 
@@ -29,7 +41,9 @@ def _settings(entry: dict[str, Any]) -> str:
     seeds = ", ".join(str(seed) for seed in entry["seeds"])
     record = {"config": entry["config"], "class_defaults": entry.get("class_defaults") or {}}
     text = yaml.safe_dump(record, sort_keys=False, width=100)
-    return unfolding(f"{entry['suite']}: {entry['algo']} on {entry['task']}, seeds {seeds}", preformatted(text))
+    return unfolding(
+        f"{entry['suite']}: {entry['algo']} on {entry['task']}, seeds {seeds}", preformatted(text)
+    )
 
 
 def _pairs(values: dict[str, Any]) -> list[tuple[str, str]]:

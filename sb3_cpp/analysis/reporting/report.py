@@ -19,7 +19,16 @@ from sb3_cpp.analysis.comparison import (
 from sb3_cpp.analysis.plotting.canvas import short_name
 from sb3_cpp.analysis.plotting.pictures import pictures
 from sb3_cpp.analysis.plotting.styles import styles_for
-from sb3_cpp.analysis.reporting.html import bullets, definitions, page, paragraph, picture, preformatted, text_of, unfolding
+from sb3_cpp.analysis.reporting.html import (
+    bullets,
+    definitions,
+    page,
+    paragraph,
+    picture,
+    preformatted,
+    text_of,
+    unfolding,
+)
 from sb3_cpp.analysis.reporting.origins import origins
 from sb3_cpp.analysis.reporting.tables import (
     by_task_table,
@@ -51,7 +60,9 @@ def report(
         raise InvalidArgument(f"{out} already exists; choose another name, or use --force")
     results = load_results(*paths, choice=choice)
     check_reference(results, reference)
-    text = report_page(results, title, reference, shlex.join([Path(sys.executable).name, *sys.argv]))
+    text = report_page(
+        results, title, reference, shlex.join([Path(sys.executable).name, *sys.argv])
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text, encoding="utf-8")
     report_gaps(results)
@@ -59,18 +70,32 @@ def report(
     return 0
 
 
-def report_page(results: Results, title: str, reference: str | None = None, command: str = "") -> str:
+def report_page(
+    results: Results, title: str, reference: str | None = None, command: str = ""
+) -> str:
     """The page as text."""
     sections = [
-        (f"suite-{i}", f"Suite {name}", _suite(results.suite(name), reference)) for i, name in enumerate(results.suites())
+        (f"suite-{i}", f"Suite {name}", _suite(results.suite(name), reference))
+        for i, name in enumerate(results.suites())
     ]
-    sections.append(("runs", "All runs", paragraph("A click on a column's head sorts by it.", "quiet") + runs_table(results)))
+    sections.append(
+        (
+            "runs",
+            "All runs",
+            paragraph("A click on a column's head sorts by it.", "quiet") + runs_table(results),
+        )
+    )
     sections.append(("excluded", "Not compared", _excluded(results)))
     sections.append(("origins", "Where the numbers come from", origins(results)))
     sections.append(("words", "What the words mean", definitions(WORDS)))
-    contents = "".join(f'<li><a href="#{name}">{text_of(heading)}</a></li>' for name, heading, _ in sections)
+    contents = "".join(
+        f'<li><a href="#{name}">{text_of(heading)}</a></li>' for name, heading, _ in sections
+    )
     body = [f"<h1>{text_of(title)}</h1>", _overview(results), f"<nav><ul>{contents}</ul></nav>"]
-    body += [f'<section id="{name}"><h2>{text_of(heading)}</h2>\n{content}</section>' for name, heading, content in sections]
+    body += [
+        f'<section id="{name}"><h2>{text_of(heading)}</h2>\n{content}</section>'
+        for name, heading, content in sections
+    ]
     if command:
         body.append("<h3>This page</h3>" + preformatted(command, "command"))
     return page(title, "\n".join(body))
@@ -101,11 +126,17 @@ def _suite(results: Results, reference: str | None) -> str:
         for runs in tasks
     )
     parts = [paragraph(f"{names}. {lengths}."), "<h3>All tasks</h3>"]
-    parts.append(overall_table(results, reference) or paragraph(f"{why_no_average(results).capitalize()}."))
+    parts.append(
+        overall_table(results, reference) or paragraph(f"{why_no_average(results).capitalize()}.")
+    )
     missing = [
-        f"Not averaged: {algo} has no run to compare on {', '.join(lacking)}." for algo, lacking in left_out(results).items()
+        f"Not averaged: {algo} has no run to compare on {', '.join(lacking)}."
+        for algo, lacking in left_out(results).items()
     ]
-    missing += [f"Not averaged: {task}, where all evaluations are equal." for task in undecidable_tasks(results)]
+    missing += [
+        f"Not averaged: {task}, where all evaluations are equal."
+        for task in undecidable_tasks(results)
+    ]
     found = positions(results, reference)
     if found:
         parts.append(
@@ -121,8 +152,14 @@ def _suite(results: Results, reference: str | None) -> str:
         elif drawn.name.startswith("curve_"):
             small.append(picture(drawn.figure, drawn.title, f"{drawn.title}. {drawn.caption}"))
         else:
-            parts += [f"<h3>{text_of(drawn.title)}</h3>", picture(drawn.figure, drawn.title, drawn.caption)]
-    parts += ["<h3>Learning curves, task by task</h3>", f'<div class="pairs">{"".join(small)}</div>']
+            parts += [
+                f"<h3>{text_of(drawn.title)}</h3>",
+                picture(drawn.figure, drawn.title, drawn.caption),
+            ]
+    parts += [
+        "<h3>Learning curves, task by task</h3>",
+        f'<div class="pairs">{"".join(small)}</div>',
+    ]
     parts += [paragraph(line, "quiet") for line in not_drawn]
     parts += [
         "<h3>Each task</h3>",
@@ -140,6 +177,8 @@ def _excluded(results: Results) -> str:
         else paragraph("" if results.ignored else "Every run was compared, none is missing.")
     ]
     if results.ignored:
-        parts.append(paragraph(f"Ignored, because they belong to no suite: {len(results.ignored)} folders."))
+        parts.append(
+            paragraph(f"Ignored, because they belong to no suite: {len(results.ignored)} folders.")
+        )
         parts.append(bullets(results.ignored[:20], "quiet"))
     return "\n".join(parts)

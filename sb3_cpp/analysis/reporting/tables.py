@@ -54,9 +54,14 @@ def overall_table(results: Results, reference: str) -> str:
     for algo, group in found.groupby("algo", sort=False):
         by = {row["measure"]: row for row in group.to_dict("records")}
         gain, fall = by["normalised_return"], by["normalised_oscillation_l2"]
-        cells = [_number(gain["runs"], 0), *(_estimate(by.get(measure, _UNKNOWN), "iqm", "low", "high") for measure in shown)]
+        cells = [
+            _number(gain["runs"], 0),
+            *(_estimate(by.get(measure, _UNKNOWN), "iqm", "low", "high") for measure in shown),
+        ]
         cells += [_estimate(row, "better", "better_low", "better_high", 2) for row in (gain, fall)]
-        rows.append([_algorithm(str(algo)), *cells, *(_p_value(row["p_holm"]) for row in (gain, fall))])
+        rows.append(
+            [_algorithm(str(algo)), *cells, *(_p_value(row["p_holm"]) for row in (gain, fall))]
+        )
     tasks = int(found.tasks.iloc[0])
     caption = (
         f"Over {tasks} task{'s' if tasks > 1 else ''}, in units of each task's range of returns: interquartile means with "
@@ -72,10 +77,25 @@ def by_task_table(results: Results) -> str:
     rows: list[list[Cell | str]] = []
     for (task, algo), group in found.groupby(["task", "algo"], sort=False):
         by = {row["measure"]: row for row in group.to_dict("records")}
-        cells = [_estimate(by[measure], "iqm", "low", "high") if measure in by else Cell("", "") for measure in measures]
-        rows.append([short_name(str(task)), _algorithm(str(algo)), _number(by["final_return"]["runs"], 0), *cells])
+        cells = [
+            _estimate(by[measure], "iqm", "low", "high") if measure in by else Cell("", "")
+            for measure in measures
+        ]
+        rows.append(
+            [
+                short_name(str(task)),
+                _algorithm(str(algo)),
+                _number(by["final_return"]["runs"], 0),
+                *cells,
+            ]
+        )
     columns = ["task", "algorithm", "runs", *(_TASK[measure] for measure in measures)]
-    return table(columns, rows, "In the units of the return: interquartile means over seeds with 95 % intervals.", 2)
+    return table(
+        columns,
+        rows,
+        "In the units of the return: interquartile means over seeds with 95 % intervals.",
+        2,
+    )
 
 
 def significance(results: Results, reference: str) -> str:
@@ -89,7 +109,14 @@ def significance(results: Results, reference: str) -> str:
         names = (_TASK[row["measure"]], short_name(row["task"]), _algorithm(row["algo"]))
         means = (_number(row["reference_mean"]), _number(row["mean"]))
         rows.append([*names, *means, *(_p_value(row[test]) for test in tests)])
-    columns = ["measure", "task", "algorithm", f"mean of {label}", "its mean", *(f"p, {name}" for name in tests.values())]
+    columns = [
+        "measure",
+        "task",
+        "algorithm",
+        f"mean of {label}",
+        "its mean",
+        *(f"p, {name}" for name in tests.values()),
+    ]
     caption = f"{label} against each other algorithm, two-sided; Holm's correction is over all rows of one measure."
     return table(columns, rows, caption, 3)
 
@@ -101,21 +128,49 @@ def paper_table(results: Results) -> str:
     rows: list[list[Cell | str]] = []
     for i, row in enumerate(text.to_numpy().tolist()):
         criterion = "‖OJ‖₂" if row[0].endswith("_2") else "‖OJ‖∞"
-        values = [Cell(shown, "" if pd.isna(value) else float(value)) for shown, value in zip(row[2:], raw.iloc[i, 2:])]
+        values = [
+            Cell(shown, "" if pd.isna(value) else float(value))
+            for shown, value in zip(row[2:], raw.iloc[i, 2:])
+        ]
         rows.append([criterion, row[1], *values])
-    return table(list(text.columns), rows, "Means over seeds, in the units of the return, as in the paper's Table 1.", 2)
+    return table(
+        list(text.columns),
+        rows,
+        "Means over seeds, in the units of the return, as in the paper's Table 1.",
+        2,
+    )
 
 
 def runs_table(results: Results) -> str:
     """Every run, compared or not."""
     several = len(results.suites()) > 1
-    measures = {"final_return": "final return", "final_training_return": "training return", "auc": "area under curve"}
+    measures = {
+        "final_return": "final return",
+        "final_training_return": "training return",
+        "auc": "area under curve",
+    }
     measures |= {"oscillation_l2": "‖OJ‖₂", "oscillation_inf": "‖OJ‖∞"}
-    columns = [*(["suite"] if several else []), "task", "algorithm", "state", "seed", "steps", *measures.values(), "minutes"]
+    columns = [
+        *(["suite"] if several else []),
+        "task",
+        "algorithm",
+        "state",
+        "seed",
+        "steps",
+        *measures.values(),
+        "minutes",
+    ]
     rows: list[list[Cell | str]] = []
     for run in results.runs.to_dict("records"):
-        state = run["state"] + (", not compared" if run["excluded"] and run["state"] == "finished" else "")
-        names = [*([run["suite"]] if several else []), short_name(run["task"]), _algorithm(run["algo"]), state]
+        state = run["state"] + (
+            ", not compared" if run["excluded"] and run["state"] == "finished" else ""
+        )
+        names = [
+            *([run["suite"]] if several else []),
+            short_name(run["task"]),
+            _algorithm(run["algo"]),
+            state,
+        ]
         numbers_of_run = [_number(run["seed"], 0), _number(run["timesteps"] or np.nan, 0)]
         numbers_of_run += [_number(run[measure]) for measure in measures]
         rows.append([*names, *numbers_of_run, _number(run["seconds"] / 60, 1)])
@@ -134,14 +189,26 @@ def excluded_table(results: Results) -> str:
 def _algorithm(algo: str) -> str:
     """The label, and the name of the command line where that says more."""
     label = styles_for([algo])[algo].label
-    return label if label.lower().replace("-", "") == algo else f"{label} ({algo})" if label != algo else algo
+    return (
+        label
+        if label.lower().replace("-", "") == algo
+        else f"{label} ({algo})"
+        if label != algo
+        else algo
+    )
 
 
-def _estimate(row: Mapping[Hashable, Any], middle: str, low: str, high: str, decimals: int | None = None) -> Cell:
+def _estimate(
+    row: Mapping[Hashable, Any], middle: str, low: str, high: str, decimals: int | None = None
+) -> Cell:
     if np.isnan(row[middle]):
         return Cell("", "")
     places = decimals if decimals is not None else decimals_for(row[middle], row[low], row[high])
-    interval = "" if np.isnan(row[low]) else f"[{row[low] + 0.0:,.{places}f}, {row[high] + 0.0:,.{places}f}]"
+    interval = (
+        ""
+        if np.isnan(row[low])
+        else f"[{row[low] + 0.0:,.{places}f}, {row[high] + 0.0:,.{places}f}]"
+    )
     return Cell(f"{row[middle] + 0.0:,.{places}f}", float(row[middle]), interval)
 
 

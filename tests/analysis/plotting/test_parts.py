@@ -7,7 +7,15 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from sb3_cpp.analysis.plotting.bars import plot_bars
-from sb3_cpp.analysis.plotting.canvas import FORMATS, line_handles, new_figure, panels, save_figure, short_name, step_text
+from sb3_cpp.analysis.plotting.canvas import (
+    FORMATS,
+    line_handles,
+    new_figure,
+    panels,
+    save_figure,
+    short_name,
+    step_text,
+)
 from sb3_cpp.analysis.plotting.curves import curve_set, plot_curves, shows_intervals
 from sb3_cpp.analysis.plotting.learning_figures import curves_of_task
 from sb3_cpp.analysis.plotting.pareto import plot_pareto
@@ -19,8 +27,20 @@ from sb3_cpp.metrics import Interval, iqm, iqm_interval
 from tests.analysis.synthetic_runs import write_grid, write_run
 
 # Linear RGB of a dichromat (Machado, Oliveira and Fernandes 2009, severity 1)
-DEUTERANOPIA = np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]])
-PROTANOPIA = np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]])
+DEUTERANOPIA = np.array(
+    [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ]
+)
+PROTANOPIA = np.array(
+    [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ]
+)
 
 
 def lab(colour: str, eye: np.ndarray) -> np.ndarray:
@@ -29,7 +49,9 @@ def lab(colour: str, eye: np.ndarray) -> np.ndarray:
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     seen = np.clip(eye @ linear, 0.0, 1.0)
     xyz = (
-        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen / [0.9505, 1.0, 1.089]
+        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+        @ seen
+        / [0.9505, 1.0, 1.089]
     )
     f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
@@ -40,9 +62,24 @@ def test_no_two_algorithms_look_alike() -> None:
         assert len({getattr(style, part) for style in STYLES.values()}) == len(STYLES), part
 
 
-@pytest.mark.parametrize("eye", [np.eye(3), DEUTERANOPIA, PROTANOPIA], ids=["usual", "deuteranopia", "protanopia"])
+@pytest.mark.parametrize(
+    "eye", [np.eye(3), DEUTERANOPIA, PROTANOPIA], ids=["usual", "deuteranopia", "protanopia"]
+)
 def test_colours_of_the_benchmark_can_be_told_apart(eye: np.ndarray) -> None:
-    algos = ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c", "a_variant", "another", "one_more")
+    algos = (
+        "cpp",
+        "cvi",
+        "mdqn",
+        "modqn",
+        "cpi",
+        "dqn",
+        "qrdqn",
+        "ppo",
+        "a2c",
+        "a_variant",
+        "another",
+        "one_more",
+    )
     colours = [lab(style.colour, eye) for style in styles_for(algos).values()]
     distances = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
     assert min(distances) > 15.0  # two shades differ visibly from about 2.3 on
@@ -81,7 +118,9 @@ def test_curve_is_the_iqm_over_seeds_within_its_band(tmp_path: Path) -> None:
     assert curves.returns.shape == (4, 10)
     ax = new_figure(3, 3).subplots()
     plot_curves(ax, results, "CartPole-v1", ["dqn"], "dqn")
-    assert ax.lines[0].get_ydata() == pytest.approx([float(iqm({"x": point})) for point in curves.returns.T])
+    assert ax.lines[0].get_ydata() == pytest.approx(
+        [float(iqm({"x": point})) for point in curves.returns.T]
+    )
     assert len(ax.collections) == 1
     assert ax.get_ylim()[0] < curves.returns.min()
 
@@ -135,14 +174,18 @@ def test_trace_is_the_median_over_seeds(tmp_path: Path) -> None:
         write_run(tmp_path, seed=seed, zetas=zetas)
     ax = new_figure(3, 3).subplots()
     plot_trace(ax, load_results(tmp_path), "CartPole-v1", "zeta", ["cpp"])
-    assert ax.lines[0].get_ydata() == pytest.approx([np.nan, 0.2, np.nan], nan_ok=True)  # a zero is not on the axis
+    assert ax.lines[0].get_ydata() == pytest.approx(
+        [np.nan, 0.2, np.nan], nan_ok=True
+    )  # a zero is not on the axis
     assert ax.get_yscale() == "log"
 
 
 def test_bars_are_the_middles_with_a_dot_per_run_and_the_marks() -> None:
     ax = new_figure(3, 3).subplots()
     runs = {"cpp": np.array([1.0, 2.0]), "dqn": np.array([3.0, 5.0])}
-    middles = {algo: Interval(values.mean(), values.min(), values.max()) for algo, values in runs.items()}
+    middles = {
+        algo: Interval(values.mean(), values.min(), values.max()) for algo, values in runs.items()
+    }
     plot_bars(ax, runs, middles, "t", "x", {"dqn": "**"})
     assert [bar.get_width() for bar in ax.patches] == [1.5, 4.0]
     assert [text.get_text() for text in ax.texts] == ["**"]
@@ -160,7 +203,10 @@ def test_pareto_plane_has_return_upwards_and_oscillation_to_the_right() -> None:
     assert ax.get_xlim()[0] == 0.0
     assert ax.get_ylim() == pytest.approx((-0.6, 10.6))
     markers = [line for line in ax.lines if line.get_marker() != "None"]
-    assert [(float(m.get_xdata()[0]), float(m.get_ydata()[0])) for m in markers] == [(1.0, 9.0), (3.0, 5.0)]
+    assert [(float(m.get_xdata()[0]), float(m.get_ydata()[0])) for m in markers] == [
+        (1.0, 9.0),
+        (3.0, 5.0),
+    ]
     assert len(ax.lines) == 1 + 2 + 2  # the front, two points, and the two intervals of one of them
     assert [text.get_text() for text in ax.texts] == ["CPP", "DQN"]
 
@@ -170,9 +216,13 @@ def test_names_of_close_points_do_not_cover_each_other() -> None:
     ax = figure.subplots()
     one = Interval(np.float64(1.0), np.float64("nan"), np.float64("nan"))
     points = {
-        algo: (one, Interval(np.float64(1.0 + 0.01 * i), one.low, one.high)) for i, algo in enumerate(("mdqn", "qrdqn", "cvi"))
+        algo: (one, Interval(np.float64(1.0 + 0.01 * i), one.low, one.high))
+        for i, algo in enumerate(("mdqn", "qrdqn", "cvi"))
     }
-    points["ppo"] = (Interval(np.float64(0.0), one.low, one.high), Interval(np.float64(2.0), one.low, one.high))
+    points["ppo"] = (
+        Interval(np.float64(0.0), one.low, one.high),
+        Interval(np.float64(2.0), one.low, one.high),
+    )
     plot_pareto(ax, points, (0.0, 1.0), "", "x", "y")
     figure.canvas.draw()
     boxes = [text.get_window_extent() for text in ax.texts]
@@ -187,8 +237,13 @@ def test_profile_of_oscillation_counts_the_runs_below() -> None:
     assert (np.diff(shares) >= 0).all()
 
 
-@pytest.mark.parametrize(("count", "shape"), [(1, (1, 2)), (2, (1, 3)), (3, (1, 3)), (4, (2, 3)), (5, (2, 3)), (6, (2, 3))])
-def test_the_legend_takes_the_cell_after_the_panels_or_a_line_below_full_rows(count: int, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("count", "shape"),
+    [(1, (1, 2)), (2, (1, 3)), (3, (1, 3)), (4, (2, 3)), (5, (2, 3)), (6, (2, 3))],
+)
+def test_the_legend_takes_the_cell_after_the_panels_or_a_line_below_full_rows(
+    count: int, shape: tuple[int, int]
+) -> None:
     handles = line_handles(styles_for(["cpp", "dqn"]))
     figure, axes = panels(count, handles=handles)
     assert len(axes) == count

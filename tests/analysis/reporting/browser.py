@@ -11,9 +11,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 ATTEMPTS, SECONDS = 3, 60.0
-FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-extensions", "--hide-scrollbars")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-extensions",
+    "--hide-scrollbars",
+)
 FLAGS += (
     "--no-first-run",
     "--disable-background-networking",
@@ -58,10 +67,16 @@ class Browser:
 
     def look_in_frame(self, page: str, width: int) -> dict[str, Any]:
         """The same in a frame, for widths that a window of Chromium cannot have."""
-        inner = self._write(page.replace("</body>", PROBE.replace("ACTION", "") + "</body>"), "inner.html")
+        inner = self._write(
+            page.replace("</body>", PROBE.replace("ACTION", "") + "</body>"), "inner.html"
+        )
         listen = "addEventListener('message', (event) => { document.body.dataset.probe = JSON.stringify(event.data); });"
-        frame = f'<iframe src="{inner.name}" width="{width}" height="800" style="border:0"></iframe>'
-        return self._probe(self._write(f"<!DOCTYPE html><body><script>{listen}</script>{frame}</body>"), 1000)
+        frame = (
+            f'<iframe src="{inner.name}" width="{width}" height="800" style="border:0"></iframe>'
+        )
+        return self._probe(
+            self._write(f"<!DOCTYPE html><body><script>{listen}</script>{frame}</body>"), 1000
+        )
 
     def screenshot(self, page: str, width: int, height: int) -> Path:
         path, picture = self._write(page), self.folder / "screenshot.png"
@@ -96,7 +111,9 @@ class Browser:
 
     def _run_once(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         assert CHROMIUM is not None
-        profile = tempfile.mkdtemp(dir=self.folder)  # of its own: the lock of one that is still closing would be in the way
+        profile = tempfile.mkdtemp(
+            dir=self.folder
+        )  # of its own: the lock of one that is still closing would be in the way
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]

@@ -43,8 +43,9 @@ def test_the_title_of_a_page_is_escaped() -> None:
 
 
 def test_a_cell_is_sorted_by_its_value_and_shows_its_interval() -> None:
-    assert '<td class="number" data-value="1000.0">1,000 <span class="interval">[900, 1,100]</span></td>' in table(
-        ["name", "number"], [["a", Cell("1,000", 1000.0, "[900, 1,100]")]]
+    assert (
+        '<td class="number" data-value="1000.0">1,000 <span class="interval">[900, 1,100]</span></td>'
+        in table(["name", "number"], [["a", Cell("1,000", 1000.0, "[900, 1,100]")]])
     )
 
 
@@ -65,5 +66,12 @@ class Tags(HTMLParser):
 
 def test_a_page_is_well_formed() -> None:
     parser = Tags()
-    parser.feed(page("t", table(["a"], [["1"]]) + picture(new_figure(1, 1), "p", "c") + unfolding("s", preformatted("x"))))
+    parser.feed(
+        page(
+            "t",
+            table(["a"], [["1"]])
+            + picture(new_figure(1, 1), "p", "c")
+            + unfolding("s", preformatted("x")),
+        )
+    )
     assert parser.open == []

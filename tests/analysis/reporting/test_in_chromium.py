@@ -13,15 +13,26 @@ from tests.analysis.synthetic_runs import write_grid, write_run
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium (Debian: apt-get install chromium)"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="needs chromium (Debian: apt-get install chromium)"
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = write_grid(tmp_path_factory.mktemp("runs"))
-    write_run(folder, "mdqn", "CartPole-v1", 1, state="failed", error="<script>document.body.remove()</script>")
-    return report_page(load_results(folder), "<i>Results</i>", command="python scripts/report.py " + "runs/" * 60)
+    write_run(
+        folder,
+        "mdqn",
+        "CartPole-v1",
+        1,
+        state="failed",
+        error="<script>document.body.remove()</script>",
+    )
+    return report_page(
+        load_results(folder), "<i>Results</i>", command="python scripts/report.py " + "runs/" * 60
+    )
 
 
 @pytest.fixture
@@ -31,13 +42,19 @@ def browser(tmp_path: Path) -> Browser:
 
 def test_the_browser_notices_what_is_wrong(browser: Browser) -> None:
     """So that its silence means something: an error on the console, one that nobody caught, a picture that is none."""
-    script = "<script>console.error('first'); setTimeout(() => { throw Error('second'); });</script>"
-    seen = browser.look(f'<!DOCTYPE html><body><img alt="broken" src="data:image/png;base64,AAAA">{script}</body>')
+    script = (
+        "<script>console.error('first'); setTimeout(() => { throw Error('second'); });</script>"
+    )
+    seen = browser.look(
+        f'<!DOCTYPE html><body><img alt="broken" src="data:image/png;base64,AAAA">{script}</body>'
+    )
     assert len(seen["console"]) == 2
     assert not seen["images"][0]["loaded"]
 
 
-def test_the_page_opens_without_errors_and_every_figure_is_painted(page: str, browser: Browser) -> None:
+def test_the_page_opens_without_errors_and_every_figure_is_painted(
+    page: str, browser: Browser
+) -> None:
     seen = browser.look(page)
     assert seen["console"] == []
     assert seen["error"] is None
@@ -60,7 +77,9 @@ def test_nothing_sticks_out_of_a_small_screen(page: str, browser: Browser, width
     assert seen["console"] == []
 
 
-def test_a_click_sorts_by_number_and_a_second_one_the_other_way(page: str, browser: Browser) -> None:
+def test_a_click_sorts_by_number_and_a_second_one_the_other_way(
+    page: str, browser: Browser
+) -> None:
     action = """
       const table = document.querySelector("#runs table"), heads = [...table.tHead.rows[0].cells];
       const column = heads.findIndex((head) => head.textContent === "final return");

@@ -70,7 +70,12 @@ def test_every_run_has_its_row(runs: Path, page: str) -> None:
 @pytest.mark.slow
 def test_folders_and_csv_files_give_the_same_page(runs: Path, page: str, tmp_path: Path) -> None:
     save_results(load_results(runs), tmp_path / "tidy")
-    assert report_page(load_results(tmp_path / "tidy"), "My <results>", command="python scripts/report.py runs") == page
+    assert (
+        report_page(
+            load_results(tmp_path / "tidy"), "My <results>", command="python scripts/report.py runs"
+        )
+        == page
+    )
 
 
 def test_runs_without_record_of_their_machine_say_so(tmp_path: Path) -> None:
@@ -79,7 +84,9 @@ def test_runs_without_record_of_their_machine_say_so(tmp_path: Path) -> None:
     del record["provenance"]["machine"]
     path.write_text(yaml.safe_dump(record))
     page = report_page(load_results(tmp_path), "t")
-    assert page[page.index("<h3>Hardware</h3>") :].startswith("<h3>Hardware</h3>\n<dl><dt>not recorded</dt>")
+    assert page[page.index("<h3>Hardware</h3>") :].startswith(
+        "<h3>Hardware</h3>\n<dl><dt>not recorded</dt>"
+    )
 
 
 def test_runs_that_cannot_be_compared_still_have_a_page(tmp_path: Path) -> None:
