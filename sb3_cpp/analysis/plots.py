@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from sb3_cpp.analysis.didactic_plots import dress
 from sb3_cpp.analysis.run_records import read_episodes
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training.logs import EVALUATIONS, ITERATIONS, MONITOR
-from sb3_cpp.training.run_folder import CONFIG_FILE
+from sb3_cpp.run_folder import CONFIG, EVALUATIONS, ITERATIONS, MONITOR
 
 TRACES = {  # column of iterations.csv: title, colour (Okabe and Ito), logarithmic
     "zeta": ("zeta: how far the new policy is let in", "#0072B2", True),
@@ -32,7 +31,7 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
     """
     folder = Path(folder)
     path = Path(path) if path is not None else folder / "picture.png"
-    for name in (MONITOR, CONFIG_FILE):
+    for name in (MONITOR, CONFIG):
         if not (folder / name).is_file():
             raise InvalidArgument(f"folder must hold a run ({name} is missing), got {folder}")
     iterations = (
@@ -52,7 +51,7 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
 
 def plot_learning_curve(ax: Axes, folder: Path, title: str) -> None:
     """Training episodes as dots, evaluations as a line with their spread."""
-    settings = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
+    settings = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["config"]
     episodes = read_episodes(folder / MONITOR, settings["env"], settings["n_envs"])
     ax.plot(
         episodes["end"], episodes["r"], ".", color="0.75", markersize=2.5, label="training episodes"

@@ -13,8 +13,8 @@ from sb3_cpp.analysis.result_tables import (
     tables_of_tasks,
 )
 from sb3_cpp.analysis.results import Choice, Results, load_results, save_results
+from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training.tables import print_table
 
 TABLES = "tables.md"
 

@@ -16,7 +16,7 @@ from sb3_cpp.analysis.comparison import (
     undecidable_tasks,
 )
 from sb3_cpp.analysis.results import Results
-from sb3_cpp.training.tables import markdown_table
+from sb3_cpp.analysis.tables import markdown_table
 
 _MEASURES = {
     "final_return": "final return",

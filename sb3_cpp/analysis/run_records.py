@@ -11,12 +11,16 @@ import pandas as pd
 import yaml
 from numpy.typing import NDArray
 
+from sb3_cpp.run_folder import (
+    CONFIG,
+    EVALUATIONS,
+    FAILURE,
+    ITERATIONS,
+    MONITOR,
+    is_finished,
+    read_status,
+)
 from sb3_cpp.training.environments import is_atari
-from sb3_cpp.training.existing_run import is_finished
-from sb3_cpp.training.logs import EVALUATIONS, ITERATIONS, MONITOR
-from sb3_cpp.training.progress import read_status
-from sb3_cpp.training.run_folder import CONFIG_FILE
-from sb3_cpp.training.runner import FAILURE
 
 TRACES = ("zeta", "m_K", "M_K", "C_K")
 TRAINING_POINTS, TRAINING_WINDOW, MOST_ITERATIONS = 50, 100, 200
@@ -65,7 +69,7 @@ def read_run(folder: Path) -> RunRecord | None:
     suite, algo, env, seed = parts[-4:]
     number = int(seed.removeprefix("seed_"))
     try:
-        settings = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        settings = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
         config = settings["config"]
         task, total = str(config["env"]), int(config["n_timesteps"])
         if task.replace("/", "-") != env:
@@ -76,11 +80,11 @@ def read_run(folder: Path) -> RunRecord | None:
                 task,
                 algo,
                 number,
-                problem=f"{CONFIG_FILE} is of another run, with seed {config['seed']}",
+                problem=f"{CONFIG} is of another run, with seed {config['seed']}",
             )
     except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         reason = "is missing" if isinstance(error, FileNotFoundError) else "cannot be read"
-        return RunRecord(suite, env, algo, number, problem=f"{CONFIG_FILE} {reason}")
+        return RunRecord(suite, env, algo, number, problem=f"{CONFIG} {reason}")
     record = RunRecord(suite, task, algo, number, n_timesteps=total, settings=settings)
     try:
         _read_logs(record, folder)

@@ -14,9 +14,9 @@ from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checks import check_whole_number
+from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.runner import make_model, make_run_environment
 from sb3_cpp.training.suite import load_suite
-from sb3_cpp.training.threads import torch_threads
 
 GAME = "MinAtar/Breakout-v1"
 _N_ENVS = 8

@@ -19,8 +19,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_cpp import ALGORITHMS
 from sb3_cpp.benchmarks.faults_comparison import differences
 from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.run_folder import is_finished
 from sb3_cpp.training.checkpoint import find_checkpoint, read_counters
-from sb3_cpp.training.existing_run import is_finished
 from sb3_cpp.training.runner import train_run
 from sb3_cpp.training.suite import RunConfig, load_suite
 

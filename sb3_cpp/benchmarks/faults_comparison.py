@@ -9,15 +9,15 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.save_util import load_from_zip_file
 
+from sb3_cpp import run_folder
 from sb3_cpp.checkpointing import manifest, store
-from sb3_cpp.training import logs
-from sb3_cpp.training.checkpoint import MODEL, find_checkpoint
+from sb3_cpp.training.checkpoint import find_checkpoint
 
 # Columns that say what time it was, not what happened
 CLOCKS = {
-    logs.MONITOR: ("t",),
-    logs.PROGRESS: ("time/fps", "time/time_elapsed"),
-    logs.ITERATIONS: (),
+    run_folder.MONITOR: ("t",),
+    run_folder.PROGRESS: ("time/fps", "time/time_elapsed"),
+    run_folder.ITERATIONS: (),
 }
 _COUNTERS = (
     "num_timesteps",
@@ -33,13 +33,15 @@ _COUNTERS = (
 
 def differences(one: Path, two: Path) -> list[str]:
     """What differs between two finished runs: weights, optimiser, counters, buffer, generators, CSV rows, evaluations."""
-    found = _model_differences(one / MODEL, two / MODEL)
+    found = _model_differences(one / run_folder.MODEL, two / run_folder.MODEL)
     best = [
-        load_from_zip_file(run / logs.BEST_MODEL)[1] if (run / logs.BEST_MODEL).is_file() else None
+        load_from_zip_file(run / run_folder.BEST_MODEL)[1]
+        if (run / run_folder.BEST_MODEL).is_file()
+        else None
         for run in (one, two)
     ]
     if not same(*best):
-        found.append(f"{logs.BEST_MODEL} has other weights")
+        found.append(f"{run_folder.BEST_MODEL} has other weights")
     checkpoints = [find_checkpoint(run) for run in (one, two)]
     if None in checkpoints:
         found.append("a run has no checkpoint")
@@ -48,9 +50,9 @@ def differences(one: Path, two: Path) -> list[str]:
     for name, clocks in CLOCKS.items():
         if _rows(one / name, clocks) != _rows(two / name, clocks):
             found.append(f"{name} has other rows")
-    evaluations = [_evaluations(run / logs.EVALUATIONS) for run in (one, two)]
+    evaluations = [_evaluations(run / run_folder.EVALUATIONS) for run in (one, two)]
     if not same(*evaluations):
-        found.append(f"{logs.EVALUATIONS} has other results")
+        found.append(f"{run_folder.EVALUATIONS} has other results")
     return found
 
 

@@ -19,9 +19,8 @@ from sb3_cpp.benchmarks.speed_report import print_report, save_picture
 from sb3_cpp.benchmarks.speed_tasks import OURS, SB3, TASKS, Task
 from sb3_cpp.benchmarks.speed_timing import Round, time_parts, time_rounds, warm_up
 from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whole_number
-from sb3_cpp.training.machine import machine
-from sb3_cpp.training.run_folder import open_run_folder
-from sb3_cpp.training.threads import torch_threads
+from sb3_cpp.run_folder import machine, open_run_folder
+from sb3_cpp.threads import torch_threads
 
 LONG_RUN = 5_000_000  # steps of the paper's Atari runs
 

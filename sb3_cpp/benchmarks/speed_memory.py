@@ -16,7 +16,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.benchmarks.speed_tasks import BATCH_SIZE
-from sb3_cpp.training.threads import one_torch_thread
+from sb3_cpp.threads import torch_threads
 
 BUFFERS: dict[str, type[ReplayBuffer]] = {"SB3": ReplayBuffer, "frames": FrameReplayBuffer}
 FULL = 1_000_000
@@ -82,7 +82,7 @@ def sampling_ms(buffer: ReplayBuffer, blocks: int = 9, calls: int = 50) -> float
 
     With one torch thread, since a second one that waits for work counts as CPU time too.
     """
-    with one_torch_thread():
+    with torch_threads(1):
         return _median_ms(lambda: buffer.sample(BATCH_SIZE), blocks, calls)
 
 

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sb3_cpp.analysis.didactic_plots import dress, new_figure, save_figure
+from sb3_cpp.analysis.tables import print_table
+from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.studies.certificate import CASES, CertificateSettings, Tally, certify, groups
-from sb3_cpp.training.run_folder import open_run_folder
-from sb3_cpp.training.tables import print_table
-from sb3_cpp.training.threads import one_torch_thread
+from sb3_cpp.threads import torch_threads
 
 _COLOURS = (
     "#000000",
@@ -36,7 +36,7 @@ def run_cases(settings: CertificateSettings) -> list[Tally]:
     """Every case on every group of MDPs."""
     tallies = [Tally(case) for case in CASES]
     steps = len(settings.gammas) * len(settings.weights) * len(CASES)
-    with Progress(console=Console(stderr=True), transient=True) as bar, one_torch_thread():
+    with Progress(console=Console(stderr=True), transient=True) as bar, torch_threads(1):
         task = bar.add_task("updates", total=steps)
         for number, group in enumerate(groups(settings)):
             for tally in tallies:

@@ -17,11 +17,11 @@ from sb3_cpp.analysis.didactic_plots import (
     save_comparison,
     save_figure,
 )
+from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.metrics import oscillation, welch_p_value
+from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.studies.gridworld_study import ALGORITHMS, SERIES, Curves, GridworldSettings, learn
-from sb3_cpp.training.run_folder import open_run_folder
-from sb3_cpp.training.tables import print_table
-from sb3_cpp.training.threads import one_torch_thread
+from sb3_cpp.threads import torch_threads
 
 Results = Mapping[str, Curves]
 SIGNIFICANT = 0.05
@@ -192,7 +192,7 @@ def run_gridworld(settings: GridworldSettings, out: str | Path, force: bool = Fa
     """The whole study: learn, write summary.csv, curves.csv, claims.csv and figures, print the tables; returns the folder."""
     folder = open_run_folder(out, asdict(settings), force)
     bar = track(ALGORITHMS, "learning", console=Console(stderr=True), transient=True)
-    with one_torch_thread():
+    with torch_threads(1):
         results = {algo: learn(settings, algo) for algo in bar}
     trials = trial_table(results)
     summary, claims = summary_table(trials), check_claims(trials)

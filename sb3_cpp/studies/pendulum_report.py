@@ -17,12 +17,12 @@ from sb3_cpp.analysis.didactic_plots import (
     save_comparison,
     save_figure,
 )
+from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.studies.pendulum_parts import STOPPED, Learned, Learners
 from sb3_cpp.studies.pendulum_pictures import save_surfaces, save_swing_up
 from sb3_cpp.studies.pendulum_study import PendulumSettings, Record
-from sb3_cpp.training.tables import print_table
 
 Records = Mapping[str, Record]
 LAST = 10

@@ -4,9 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sb3_cpp.checks import check_whole_number
+from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.studies.pendulum_parts import learners
 from sb3_cpp.studies.pendulum_study import PendulumSettings
-from sb3_cpp.training.run_folder import open_run_folder
 
 
 def run_pendulum(

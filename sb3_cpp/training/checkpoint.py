@@ -13,8 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_cpp.checkpointing import DamagedCheckpoint, manifest, resuming, store
 from sb3_cpp.checkpointing.files import discard, write_durably
 from sb3_cpp.checks import InvalidArgument
-
-FOLDER, MODEL = "checkpoint", store.MODEL
+from sb3_cpp.run_folder import CHECKPOINT
 
 
 def save_model(model: BaseAlgorithm, path: Path) -> None:
@@ -35,7 +34,7 @@ def save_model(model: BaseAlgorithm, path: Path) -> None:
 
 def find_checkpoint(run: Path) -> Path | None:
     """The newest checkpoint of a run."""
-    return store.newest(run / FOLDER)
+    return store.newest(run / CHECKPOINT)
 
 
 def locate_checkpoint(path: str | Path) -> Path:
@@ -43,10 +42,12 @@ def locate_checkpoint(path: str | Path) -> Path:
     path = Path(path)
     if path.is_file() and path.suffix == ".zip":
         return path
-    for folder in (path, path / FOLDER):
+    for folder in (path, path / CHECKPOINT):
         if (folder / manifest.NAME).is_file() or store.newest(folder) is not None:
             return store.locate(folder)
-    raise InvalidArgument(f"no checkpoint at {path} (a run's folder, its {FOLDER}/ or a model.zip)")
+    raise InvalidArgument(
+        f"no checkpoint at {path} (a run's folder, its {CHECKPOINT}/ or a model.zip)"
+    )
 
 
 def read_counters(checkpoint: Path) -> dict[str, Any]:

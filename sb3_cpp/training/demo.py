@@ -5,11 +5,11 @@ from pathlib import Path
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_cpp.analysis.plots import plot_run
+from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.enjoy import load_run
 from sb3_cpp.training.environments import make_environment
 from sb3_cpp.training.runner import train_run
 from sb3_cpp.training.suite import load_suite
-from sb3_cpp.training.threads import one_torch_thread
 
 
 def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
@@ -19,7 +19,7 @@ def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) ->
         f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}",
         flush=True,
     )
-    with one_torch_thread():
+    with torch_threads(1):
         outcome = train_run(config, root, show="bar")
     if outcome.state == "interrupted":
         print(f"stopped and saved at step {outcome.timesteps:,}; run the same command to resume")

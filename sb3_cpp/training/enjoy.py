@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch as th
-import yaml
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -18,11 +17,10 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_cpp.checkpointing.resuming import FOREIGN
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed
 from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.run_folder import BEST_MODEL, CONFIG, MODEL, read_config
 from sb3_cpp.training.algorithms import get_algorithm
-from sb3_cpp.training.checkpoint import MODEL, find_checkpoint
+from sb3_cpp.training.checkpoint import find_checkpoint
 from sb3_cpp.training.environments import check_environment
-from sb3_cpp.training.logs import BEST_MODEL
-from sb3_cpp.training.run_folder import CONFIG_FILE
 from sb3_cpp.training.runner import make_run_environment
 from sb3_cpp.training.suite import RunConfig, suite_of
 from sb3_cpp.training.video import annotate, check_video, save_video
@@ -96,15 +94,13 @@ def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm
     )
     if best:
         path = folder / BEST_MODEL if (folder / BEST_MODEL).is_file() else None
-    if path is None or not (folder / CONFIG_FILE).is_file():
+    if path is None or not (folder / CONFIG).is_file():
         raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
     try:
-        config = RunConfig(
-            **yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
-        )
-    except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
+        config = RunConfig(**read_config(folder))
+    except TypeError as error:
         raise InvalidArgument(
-            f"{folder / CONFIG_FILE} must be that of a run ({' '.join(str(error).split())})"
+            f"{folder / CONFIG} must be that of a run ({' '.join(str(error).split())})"
         ) from None
     algorithm = get_algorithm(config.algorithm)
     changes: dict[str, Any] = (

@@ -4,34 +4,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.run_folder import CONFIG, LOCK, OUTPUT, read_record
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
-from sb3_cpp.training.checkpoint import MODEL
-from sb3_cpp.training.run_folder import CONFIG_FILE
 from sb3_cpp.training.suite import RunConfig
-
-OUTPUT = "output.log"  # what the process of a grid prints; may be there before the run itself
-
-
-def is_finished(folder: Path) -> bool:
-    return (folder / MODEL).is_file()
 
 
 def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
     """Refuse a folder that holds something else, naming what differs."""
-    if not folder.exists() or not any(
-        path.name not in (".lock", OUTPUT) for path in folder.iterdir()
-    ):
+    if not folder.exists() or not any(path.name not in (LOCK, OUTPUT) for path in folder.iterdir()):
         return
     try:
-        record = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        there, defaults_there = record["config"], record.get("class_defaults") or {}
-    except (OSError, yaml.YAMLError, TypeError, KeyError):
+        record = read_record(folder)
+    except InvalidArgument as error:
         raise InvalidArgument(
-            f"{folder} holds files but no readable {CONFIG_FILE}; remove it or choose another -f"
+            f"{folder} holds files but no readable {CONFIG}; remove it or choose another -f ({error})"
         ) from None
+    there, defaults_there = record["config"], record.get("class_defaults") or {}
     here, defaults_here = config.plain(), class_defaults(config)
     differences = _differences(
         _completed(there, defaults_there, here, defaults_here),
@@ -62,8 +51,9 @@ def _completed(
 ) -> dict[str, Any]:
     """The config with its class defaults, so that one that has changed since is noticed; without those of arguments that the
     other's version of the class did not have."""
-    known = {*other["hyperparameters"], *other_defaults}
-    completed = {k: v for k, v in defaults.items() if k in known} | config["hyperparameters"]
+    known = {*(other.get("hyperparameters") or {}), *other_defaults}
+    set_here = config.get("hyperparameters") or {}
+    completed = {k: v for k, v in defaults.items() if k in known} | set_here
     return {**config, "hyperparameters": completed}
 
 
@@ -83,15 +73,11 @@ def _differences(
     return found
 
 
-def stored_config(folder: Path) -> dict[str, Any]:
-    """The settings in a run's folder."""
-    return yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))["config"]
-
-
 def stored_hyperparameters(source: Path) -> dict[str, Any]:
     """A loaded model keeps the hyperparameters it was saved with: those of the run it comes from, as far as that is known."""
     for folder in list(source.parents)[:2]:
-        if (folder / CONFIG_FILE).is_file():
-            record = yaml.safe_load((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-            return {**(record.get("class_defaults") or {}), **record["config"]["hyperparameters"]}
+        if (folder / CONFIG).is_file():
+            record = read_record(folder)
+            stored = record["config"].get("hyperparameters") or {}
+            return {**(record.get("class_defaults") or {}), **stored}
     return {}

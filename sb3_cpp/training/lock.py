@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.run_folder import LOCK
 
 try:
     import fcntl
@@ -16,7 +17,7 @@ except ImportError:  # Windows has no such locks; there two processes on one run
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a run's folder for this process; the lock goes with the process, even if it is killed."""
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         if fcntl is not None:
             try:

@@ -15,15 +15,16 @@ from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_key
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp.checkpointing.interruption import Interruption
+from sb3_cpp.run_folder import (
+    BEST_MODEL,
+    EVALUATIONS,
+    ITERATIONS,
+    MONITOR,
+    PROGRESS,
+    read_evaluations,
+)
 from sb3_cpp.training.checkpoint import save_model
 
-MONITOR, PROGRESS, ITERATIONS, EVALUATIONS = (
-    "monitor.csv",
-    "progress.csv",
-    "iterations.csv",
-    "evaluations.npz",
-)
-BEST_MODEL = "best_model.zip"
 PATIENCE = 30.0  # seconds that a signal waits for the end of an evaluation
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
 
@@ -46,10 +47,10 @@ def cut_back_logs(run: Path, lines: dict[str, int], timesteps: int) -> None:
         if path.is_file():
             with path.open("rb+") as file:  # cut in place: nothing that is kept is ever missing
                 file.truncate(sum(len(file.readline()) for _ in range(lines.get(name, 0))))
-    if (run / EVALUATIONS).is_file():
-        with np.load(run / EVALUATIONS) as saved:
-            keep = saved["timesteps"] <= timesteps
-            _save_evaluations(run / EVALUATIONS, {key: saved[key][keep] for key in saved.files})
+    if saved := read_evaluations(run):
+        keep = saved["timesteps"] <= timesteps
+        arrays = {key: array[keep] for key, array in saved.items()}
+        _save_evaluations(run / EVALUATIONS, arrays)
 
 
 def _save_evaluations(path: Path, arrays: dict[str, Any]) -> None:
@@ -181,13 +182,10 @@ class EvaluationCallback(BaseCallback):
         self.timesteps: list[int] = []
         self.results: list[list[float]] = []
         self.lengths: list[list[int]] = []
-        if self.path.is_file():
-            with np.load(self.path) as saved:
-                self.timesteps, self.results = (
-                    saved["timesteps"].tolist(),
-                    saved["results"].tolist(),
-                )
-                self.lengths = saved["ep_lengths"].tolist()
+        if saved := read_evaluations(path.parent):
+            self.timesteps = saved["timesteps"].tolist()
+            self.results = saved["results"].tolist()
+            self.lengths = saved["ep_lengths"].tolist()
 
     def _on_training_start(self) -> None:
         self._due = (self.num_timesteps // self.every + 1) * self.every

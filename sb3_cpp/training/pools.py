@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training.existing_run import OUTPUT
-from sb3_cpp.training.progress import read_status
+from sb3_cpp.run_folder import OUTPUT, read_status
 from sb3_cpp.training.runner import RunFailed, train_run
 from sb3_cpp.training.suite import RunConfig
 

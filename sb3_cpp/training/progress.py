@@ -1,7 +1,5 @@
 """What a run tells about itself while it goes on: status.json for whoever watches, a bar or plain lines for the console."""
 
-import json
-import os
 import sys
 import time
 from pathlib import Path
@@ -11,21 +9,7 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
-STATUS = "status.json"
-
-
-def write_status(run: Path, **status: Any) -> None:
-    part = run / f"{STATUS}.part"
-    part.write_text(json.dumps({**status, "time": time.time()}), encoding="utf-8")
-    os.replace(part, run / STATUS)
-
-
-def read_status(run: Path) -> dict[str, Any]:
-    """The last status of a run; empty if it has none."""
-    try:
-        return json.loads((run / STATUS).read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        return {}
+from sb3_cpp.run_folder import write_status
 
 
 def describe(status: dict[str, Any]) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger
@@ -23,11 +22,26 @@ from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
 from sb3_cpp.checkpointing.resuming import FOREIGN
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.run_folder import (
+    BAD_BATCH,
+    CHECKPOINT,
+    CONFIG,
+    EVALUATIONS,
+    FAILURE,
+    HISTORY,
+    ITERATIONS,
+    MODEL,
+    MONITOR,
+    PROGRESS,
+    is_finished,
+    read_config,
+    write_config,
+    write_status,
+)
+from sb3_cpp.threads import flush_denormals, torch_threads
 from sb3_cpp.training import logs
 from sb3_cpp.training.algorithms import get_algorithm, resolve_classes
-from sb3_cpp.training.checkpoint import FOLDER as CHECKPOINT
 from sb3_cpp.training.checkpoint import (
-    MODEL,
     find_checkpoint,
     load_checkpoint,
     load_model,
@@ -39,18 +53,12 @@ from sb3_cpp.training.environments import has_time_limit, is_atari, make_environ
 from sb3_cpp.training.existing_run import (
     check_folder,
     class_defaults,
-    is_finished,
-    stored_config,
     stored_hyperparameters,
 )
 from sb3_cpp.training.hyperparameter_values import check_values
 from sb3_cpp.training.lock import locked
-from sb3_cpp.training.progress import ProgressCallback, write_status
-from sb3_cpp.training.run_folder import CONFIG_FILE, provenance
+from sb3_cpp.training.progress import ProgressCallback
 from sb3_cpp.training.suite import RunConfig
-from sb3_cpp.training.threads import tiny_numbers_as_zero, torch_threads
-
-FAILURE, HISTORY, BAD_BATCH = "failure.log", "run.log", "bad_batch.npz"
 
 
 class StopRun(Exception):
@@ -171,7 +179,7 @@ def train_run(
         folder.mkdir(parents=True, exist_ok=True)
         if n_threads is None and not is_atari(config.env):
             n_threads = 1
-        with locked(folder), torch_threads(n_threads), tiny_numbers_as_zero():
+        with locked(folder), torch_threads(n_threads), flush_denormals():
             run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
             return run.train(checkpoint)
     finally:
@@ -211,7 +219,7 @@ def _may_end(folder: Path, config: RunConfig, checkpoint: Path) -> bool:
         and folder.resolve() in checkpoint.resolve().parents
         and not is_finished(folder)
     )
-    return own and stored_config(folder)["n_timesteps"] == config.n_timesteps
+    return own and read_config(folder).get("n_timesteps") == config.n_timesteps
 
 
 class _Run:
@@ -264,7 +272,7 @@ class _Run:
 
     def _learn(self) -> Outcome:
         config, model, folder = self.config, self.model, self.folder
-        outputs: list[KVWriter] = [logs.ContinuedCSV(folder / logs.PROGRESS), *self.writers]
+        outputs: list[KVWriter] = [logs.ContinuedCSV(folder / PROGRESS), *self.writers]
         model.set_logger(Logger(str(folder), outputs))
         evaluation, callbacks = self._make_callbacks()
         try:
@@ -308,15 +316,15 @@ class _Run:
     def _make_callbacks(self) -> tuple[logs.EvaluationCallback | None, list[BaseCallback]]:
         config, folder = self.config, self.folder
         callbacks: list[BaseCallback] = [
-            logs.MonitorCallback(folder / logs.MONITOR, config.env, self.elapsed)
+            logs.MonitorCallback(folder / MONITOR, config.env, self.elapsed)
         ]
         if isinstance(self.model, RegularizedDQN):
-            callbacks.append(IterationCallback(folder / logs.ITERATIONS))
+            callbacks.append(IterationCallback(folder / ITERATIONS))
         evaluation = None
         if config.evaluate_every:
             evaluation = logs.EvaluationCallback(
                 make_run_environment(config, training=False),
-                folder / logs.EVALUATIONS,
+                folder / EVALUATIONS,
                 config.evaluate_every,
                 config.eval_episodes,
                 config.seed,
@@ -355,18 +363,10 @@ class _Run:
         self._note(f"failed at step {self.model.num_timesteps}: {error}")
 
     def _write_config(self) -> None:
-        path = self.folder / CONFIG_FILE
         config = self.config.plain()
-        if path.is_file() and yaml.safe_load(path.read_text(encoding="utf-8"))["config"] == config:
+        if (self.folder / CONFIG).is_file() and read_config(self.folder) == config:
             return  # a resumed run keeps the command it was started with
-        record = {
-            "config": config,
-            "class_defaults": class_defaults(self.config),
-            "provenance": provenance(),
-        }
-        part = path.with_suffix(".part")
-        part.write_text(yaml.safe_dump(record, sort_keys=False), encoding="utf-8")
-        os.replace(part, path)
+        write_config(self.folder, config, class_defaults=class_defaults(self.config))
 
     def _note(self, event: str) -> None:
         with (self.folder / HISTORY).open("a", encoding="utf-8") as file:

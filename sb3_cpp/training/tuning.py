@@ -12,7 +12,7 @@ import numpy as np
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.metrics import oscillation
-from sb3_cpp.training.checkpoint import MODEL
+from sb3_cpp.run_folder import MODEL
 from sb3_cpp.training.environments import check_environment
 from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.lock import locked

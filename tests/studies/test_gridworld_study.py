@@ -9,7 +9,7 @@ import pytest
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.studies.gridworld_report import check_claims, run_gridworld, summary_table, trial_table
 from sb3_cpp.studies.gridworld_study import ALGORITHMS, Curves, GridworldSettings, learn
-from sb3_cpp.training.threads import one_torch_thread
+from sb3_cpp.threads import torch_threads
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_first_iteration_is_the_uniform_policy_for_everyone() -> None:
 def test_cpp_oscillates_less_than_cvi_on_the_expected_return_and_ends_no_lower() -> None:
     """The paper's main claim for the gridworld, with its 100 trials, at its level of significance."""
     settings = GridworldSettings()
-    with one_torch_thread():
+    with torch_threads(1):
         cpp, cvi = (learn(settings, algo).returns["expected"] for algo in ("cpp", "cvi"))
     assert oscillation(cpp).l2.mean() < oscillation(cvi).l2.mean()
     assert welch_p_value(oscillation(cpp).l2, oscillation(cvi).l2) < 0.05

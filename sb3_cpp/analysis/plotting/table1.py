@@ -6,7 +6,7 @@ from sb3_cpp.analysis.comparison import ordered, tasks_of
 from sb3_cpp.analysis.plotting.canvas import short_name
 from sb3_cpp.analysis.plotting.styles import styles_for
 from sb3_cpp.analysis.results import Results
-from sb3_cpp.training.tables import markdown_table
+from sb3_cpp.analysis.tables import markdown_table
 
 CRITERIA = {"oscillation_l2": "||OJ||_2", "oscillation_inf": "||OJ||_inf"}
 _LATEX = {"||OJ||_2": r"$\|\mathcal{O}J\|_2$", "||OJ||_inf": r"$\|\mathcal{O}J\|_\infty$"}

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from sb3_cpp.training.run_folder import open_run_folder
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.run_folder import EVALUATIONS, open_run_folder, read_config, read_evaluations
 
 CONFIG = {"seed": 3, "gamma": 0.9, "danger": ((2, 2), (2, 3))}
 
@@ -58,3 +60,46 @@ def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="out must be a folder that can be written"):
         open_run_folder(tmp_path / "file" / "run", CONFIG, force=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\xff\xfe\x00\x80", "is not YAML"),
+        (b"config: [", "is not YAML"),
+        (b"", "has no settings"),
+        (b"config: {}", "has no settings"),
+        (b"config: 5", "has no settings"),
+        (b"[1, 2]", "has no settings"),
+        (None, "cannot be read"),
+    ],
+)
+def test_an_unreadable_config_is_named_in_one_line(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "config.yml").write_bytes(content)
+    with pytest.raises(InvalidArgument, match=words) as error:
+        read_config(tmp_path)
+    assert str(tmp_path / "config.yml") in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_with_an_unreadable_config_is_not_reused(tmp_path: Path) -> None:
+    (tmp_path / "config.yml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidArgument, match="out must be new"):
+        open_run_folder(tmp_path, CONFIG)
+
+
+def test_evaluations_are_read_whole_or_named_as_unreadable(tmp_path: Path) -> None:
+    assert read_evaluations(tmp_path) == {}
+    path = tmp_path / EVALUATIONS
+    np.savez(path, timesteps=[5, 10], results=[[1.0], [2.0]], ep_lengths=[[1], [2]])
+    assert read_evaluations(tmp_path)["results"].tolist() == [[1.0], [2.0]]
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:100], whole[:-30]):
+        path.write_bytes(damaged)
+        with pytest.raises(InvalidArgument, match="cannot be read") as error:
+            read_evaluations(tmp_path)
+        assert str(path) in str(error.value)
+        assert "\n" not in str(error.value)

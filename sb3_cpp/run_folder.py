@@ -1,0 +1,176 @@
+"""Run folders: the names of their files, and the one reader and writer of config.yml, status.json and evaluations.npz."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.version import __version__
+
+CONFIG, STATUS, LOCK = "config.yml", "status.json", ".lock"
+MONITOR, PROGRESS, ITERATIONS = "monitor.csv", "progress.csv", "iterations.csv"
+EVALUATIONS, BEST_MODEL, MODEL = "evaluations.npz", "best_model.zip", "model.zip"
+CHECKPOINT = "checkpoint"  # a folder
+FAILURE, HISTORY, BAD_BATCH = "failure.log", "run.log", "bad_batch.npz"
+OUTPUT = "output.log"  # what a worker of a grid prints; may exist before the run itself
+_PACKAGES = ("torch", "stable-baselines3", "gymnasium", "numpy", "scipy", "pandas")
+
+
+def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = False) -> Path:
+    """Create a folder and write its config.yml.
+
+    A folder with files in it is used again only if its config.yml has the same settings, or with ``force``; files that the
+    run does not write are kept.
+    """
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgument(f"out must be a folder, got the file {str(folder)!r}")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        try:
+            same = read_config(folder) == _plain(config)
+        except InvalidArgument:
+            same = False
+        if not same:
+            raise InvalidArgument(
+                f"out must be new, empty or of a run with the same settings, got {str(folder)!r}; "
+                "choose another, or use --force"
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_config(folder, config)
+    except OSError as error:
+        raise InvalidArgument(
+            f"out must be a folder that can be written, got {str(folder)!r} ({error.strerror})"
+        ) from error
+    return folder
+
+
+def write_config(folder: Path, config: Mapping[str, Any], **further: Any) -> None:
+    """Write config.yml: the settings, anything further, and the provenance of the run."""
+    record = {"config": _plain(config), **further, "provenance": provenance()}
+    _replace(folder / CONFIG, yaml.safe_dump(record, sort_keys=False))
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """All of config.yml: ``config``, ``provenance`` and, for training runs, ``class_defaults``."""
+    path = folder / CONFIG
+    try:
+        record = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be read ({error.strerror})") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidArgument(f"{path} is not YAML ({' '.join(str(error).split())})") from None
+    config = record.get("config") if isinstance(record, dict) else None
+    if not isinstance(config, dict) or not config:
+        raise InvalidArgument(f"{path} has no settings under the key 'config'")
+    return record
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The settings of a run."""
+    return read_record(folder)["config"]
+
+
+def write_status(folder: Path, **status: Any) -> None:
+    _replace(folder / STATUS, json.dumps({**status, "time": time.time()}))
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """The last status of a run; empty if it has none."""
+    try:
+        return json.loads((folder / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / MODEL).is_file()
+
+
+def read_evaluations(folder: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of SB3's evaluations.npz: timesteps (n,), results and ep_lengths (n, episodes); empty without the file."""
+    path = folder / EVALUATIONS
+    if not path.is_file():
+        return {}
+    try:
+        with np.load(path) as saved:
+            arrays = {name: saved[name] for name in ("timesteps", "results", "ep_lengths")}
+        if len({len(array) for array in arrays.values()}) != 1 or arrays["results"].ndim != 2:
+            raise ValueError("its arrays do not fit together")
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidArgument(f"{path} cannot be read ({reason})") from None
+    return arrays
+
+
+def provenance() -> dict[str, Any]:
+    """The exact command, the commit of the code, the versions of what it stands on, and the machine."""
+    versions = {"python": platform.python_version(), "sb3_cpp": __version__}
+    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    command = shlex.join([Path(sys.executable).name, *sys.argv])
+    return {"command": command, "commit": _commit(), "versions": versions, "machine": machine()}
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory and graphics card; no host name."""
+    import torch as th
+
+    found: dict[str, Any] = {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        found["memory_gb"] = round(memory / 1e9, 1)
+    found["gpu"] = th.cuda.get_device_name() if th.cuda.is_available() else "none"
+    return found
+
+
+def _processor() -> str:
+    if (info := Path("/proc/cpuinfo")).is_file():
+        for line in info.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _commit() -> str:
+    """Commit of the checkout of this code, with ``-dirty`` if files differ from it; "unknown" outside of one."""
+    describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
+    command = ["git", "-C", str(Path(__file__).parent), *describe]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return result.stdout.strip()
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What YAML gives back: tuples as lists."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: plain(entry) for key, entry in value.items()}
+        return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
+
+    return yaml.safe_load(yaml.safe_dump(plain(config)))
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
