@@ -1,5 +1,6 @@
 """Checks of arguments: one clear line naming the argument, the value and what is allowed."""
 
+import difflib
 import math
 import numbers
 from collections.abc import Collection
@@ -54,3 +55,11 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
             f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}"
         )
     return value
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """``; did you mean 'x' or 'y'?``, or all names if none is near."""
+    near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    return f"; known: {', '.join(known)}" if len(known) <= 30 else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from sb3_cpp.studies.pendulum_run import run_pendulum
 from sb3_cpp.studies.pendulum_study import ALGORITHMS, PendulumSettings
 from sb3_cpp.training.command_line import CommandLine, run_command
-from sb3_cpp.training.config import load_yaml, settings_from
+from sb3_cpp.training.suites import load_yaml, settings_from
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "pendulum.yml"
 FLAGS = {

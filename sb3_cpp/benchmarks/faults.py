@@ -22,7 +22,7 @@ from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.run_folder import is_finished
 from sb3_cpp.training.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.training.runner import train_run
-from sb3_cpp.training.suite import RunConfig, load_suite
+from sb3_cpp.training.suites import RunConfig, load_suite
 
 OUTPUT = "output.log"  # what the processes print, why one of them ended by itself
 _POLL = 0.0005  # seconds between two looks at the step counter of a process

@@ -15,8 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack
 from sb3_cpp import CVI, MDQN, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training.environments import check_environment, make_environment
-from sb3_cpp.training.minatar import MinAtarCNN
+from sb3_cpp.training.environments import MinAtarCNN, check_environment, make_environment
 
 BATCH_SIZE = 64
 STEPS_PER_GRADIENT = 4

@@ -11,7 +11,7 @@ from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
 
 from sb3_cpp.deep.policies import ActingNetwork
-from sb3_cpp.deep.quick_forward import hooks_everywhere, is_known, is_special, run
+from sb3_cpp.deep.quick_forward import fast_layers, hooks_everywhere, is_known, is_special, run
 
 # Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
 MODELESS = (
@@ -20,7 +20,7 @@ MODELESS = (
         for kind in ("linear", "conv", "activation", "container", "flatten")
     ),
     *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
-    *("sb3_cpp.deep.policies", "sb3_cpp.training.minatar"),
+    "sb3_cpp.deep.policies",
 )
 WITH_MODES = (nn.RReLU, nn.MultiheadAttention)  # in those files, but random when they learn
 
@@ -31,7 +31,8 @@ PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
 def has_modes(network: nn.Module) -> bool:
     """Whether the network may behave differently when it learns; every layer that is not known counts as such."""
     return any(
-        type(module).__module__ not in MODELESS or isinstance(module, WITH_MODES)
+        (type(module).__module__ not in MODELESS and fast_layers(type(module)) is None)
+        or isinstance(module, WITH_MODES)
         for module in network.modules()
     )
 

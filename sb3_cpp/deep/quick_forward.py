@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch as th
+from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.modules import module as module_hooks
@@ -52,17 +53,26 @@ _LAYERS: dict[type[nn.Module], Callable[..., th.Tensor]] = {
     nn.Flatten: _flatten,
     nn.Sequential: _in_turn,
 }
-# Networks whose forward pass is these parts of them, one after the other
-_CHAINS = {
-    "stable_baselines3.common.torch_layers.NatureCNN": _parts_in_turn("cnn", "linear"),
-    "stable_baselines3.common.torch_layers.FlattenExtractor": _parts_in_turn("flatten"),
-    "sb3_cpp.training.minatar.MinAtarCNN": _parts_in_turn("layers"),
+# SB3's networks whose forward pass is these parts of them, one after the other
+_CHAINS: dict[type[nn.Module], tuple[str, ...]] = {
+    NatureCNN: ("cnn", "linear"),
+    FlattenExtractor: ("flatten",),
 }
+
+
+def fast_layers(kind: type[nn.Module]) -> tuple[str, ...] | None:
+    """The parts of a network whose forward pass is nothing but these, one after the other.
+
+    A class outside this package says so with an attribute ``fast_layers = ("layers",)``; a subclass
+    may have another forward pass, so that it does not inherit the attribute.
+    """
+    return _CHAINS.get(kind) or vars(kind).get("fast_layers")
 
 
 @cache
 def _way_to_run(kind: type[nn.Module]) -> Callable[..., th.Tensor] | None:
-    return _LAYERS.get(kind) or _CHAINS.get(f"{kind.__module__}.{kind.__qualname__}")
+    parts = fast_layers(kind)
+    return _LAYERS.get(kind) or (_parts_in_turn(*parts) if parts else None)
 
 
 def run(module: nn.Module, x: th.Tensor) -> th.Tensor:

@@ -9,7 +9,7 @@ from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.enjoy import load_run
 from sb3_cpp.training.environments import make_environment
 from sb3_cpp.training.runner import train_run
-from sb3_cpp.training.suite import load_suite
+from sb3_cpp.training.suites import load_suite
 
 
 def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:

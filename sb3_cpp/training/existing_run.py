@@ -7,7 +7,7 @@ from typing import Any
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.run_folder import CONFIG, LOCK, OUTPUT, read_record
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
-from sb3_cpp.training.suite import RunConfig
+from sb3_cpp.training.suites import RunConfig
 
 
 def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:

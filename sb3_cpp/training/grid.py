@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_number, suggestion
 from sb3_cpp.run_folder import FAILURE, is_finished
-from sb3_cpp.training.algorithms import suggestion
+from sb3_cpp.training.algorithms import check_values
 from sb3_cpp.training.existing_run import check_folder
 from sb3_cpp.training.grid_display import GridDisplay, final_table
-from sb3_cpp.training.hyperparameter_values import check_values
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
 from sb3_cpp.training.runner import make_model, make_run_environment
-from sb3_cpp.training.suite import RunConfig, Suite, load_suite, parse_overrides
+from sb3_cpp.training.suites import RunConfig, Suite, load_suite, parse_overrides
 
 
 def benchmark(

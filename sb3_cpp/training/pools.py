@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.run_folder import OUTPUT, read_status
 from sb3_cpp.training.runner import RunFailed, train_run
-from sb3_cpp.training.suite import RunConfig
+from sb3_cpp.training.suites import RunConfig
 
 MAX_ATTEMPTS = 4  # a cell whose worker keeps dying is given up, as Dask does
 _one_at_a_time = threading.Lock()  # SB3 seeds generators that all threads of a process share

@@ -40,7 +40,7 @@ from sb3_cpp.run_folder import (
 )
 from sb3_cpp.threads import flush_denormals, torch_threads
 from sb3_cpp.training import logs
-from sb3_cpp.training.algorithms import get_algorithm, resolve_classes
+from sb3_cpp.training.algorithms import check_values, get_algorithm, resolve_classes
 from sb3_cpp.training.checkpoint import (
     find_checkpoint,
     load_checkpoint,
@@ -55,10 +55,9 @@ from sb3_cpp.training.existing_run import (
     class_defaults,
     stored_hyperparameters,
 )
-from sb3_cpp.training.hyperparameter_values import check_values
 from sb3_cpp.training.lock import locked
 from sb3_cpp.training.progress import ProgressCallback
-from sb3_cpp.training.suite import RunConfig
+from sb3_cpp.training.suites import RunConfig
 
 
 class StopRun(Exception):

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sb3_cpp.checks import InvalidArgument, check_number
-from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults, suggestion
-from sb3_cpp.training.suite import Suite
+from sb3_cpp.checks import InvalidArgument, check_number, suggestion
+from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
+from sb3_cpp.training.suites import Suite
 
 if TYPE_CHECKING:
     import optuna

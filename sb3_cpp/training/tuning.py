@@ -18,7 +18,7 @@ from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.lock import locked
 from sb3_cpp.training.runner import RunFailed, StopRun, train_run
 from sb3_cpp.training.search_space import hyperparameters, is_fixed, sample, search_space
-from sb3_cpp.training.suite import Suite, load_suite, merge, parse_overrides, suite_of
+from sb3_cpp.training.suites import Suite, load_suite, merge, parse_overrides, suite_of
 
 try:
     import optuna

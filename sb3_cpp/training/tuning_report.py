@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from sb3_cpp.analysis.didactic_plots import dress, new_figure, save_figure
 from sb3_cpp.training.search_space import hyperparameters
-from sb3_cpp.training.suite import merge
+from sb3_cpp.training.suites import merge
 
 _POINT, _BEST, _PRUNED = "#0072B2", "#D55E00", "#999999"
 _MIN_FOR_IMPORTANCE = 8

@@ -154,7 +154,7 @@ def test_gradients_are_clipped_as_torch_clips_them(algorithm):
 
 
 def test_boards_that_are_no_images_keep_their_layout():
-    from sb3_cpp.training.minatar import MinAtarCNN
+    from sb3_cpp.training.environments import MinAtarCNN
 
     env = FakeImageEnv(
         screen_height=10, screen_width=10, n_channels=3, discrete=True, channel_first=True

@@ -12,8 +12,8 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from sb3_cpp import DeepCPP
 from sb3_cpp.deep.fast import run_preprocessed
-from sb3_cpp.deep.quick_forward import run
-from sb3_cpp.training.minatar import MinAtarCNN
+from sb3_cpp.deep.quick_forward import is_known, run
+from sb3_cpp.training.environments import MinAtarCNN
 
 IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 BOARD = spaces.Box(0, 1, (4, 10, 10), np.bool_)
@@ -108,3 +108,12 @@ def test_a_layer_that_is_replaced_is_used() -> None:
     network.q_net[0] = nn.Linear(4, 64)
     observations = th.rand(5, 4)
     assert th.equal(run_preprocessed(network, observations), network(observations))
+
+
+def test_a_class_names_its_layers_and_a_subclass_does_not_inherit_that() -> None:
+    class Louder(MinAtarCNN):
+        def forward(self, observations: th.Tensor) -> th.Tensor:
+            return 2 * super().forward(observations)
+
+    assert is_known(MinAtarCNN(BOARD))
+    assert not is_known(Louder(BOARD))

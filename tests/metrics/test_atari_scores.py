@@ -3,7 +3,7 @@
 import pytest
 
 from sb3_cpp.metrics.atari_scores import SCORES, atari_game, human_normalised_score
-from sb3_cpp.training.suite import load_suite
+from sb3_cpp.training.suites import load_suite
 
 
 def test_random_is_zero_and_human_is_one() -> None:

@@ -18,7 +18,7 @@ from sb3_cpp.studies.pendulum_study import (
     is_upright,
     learn,
 )
-from sb3_cpp.training.config import load_yaml, settings_from
+from sb3_cpp.training.suites import load_yaml, settings_from
 from tests.training.test_scripts import Run, run
 
 __all__ = ["run"]  # the fixture

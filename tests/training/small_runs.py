@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from sb3_cpp.training.suite import RunConfig, load_suite
+from sb3_cpp.training.suites import RunConfig, load_suite
 
 PARAMS = {
     "learning_starts": 50,

@@ -7,7 +7,7 @@ from matplotlib.image import imread
 
 from sb3_cpp.analysis.plots import plot_run
 from sb3_cpp.training.runner import train_run
-from sb3_cpp.training.suite import load_suite
+from sb3_cpp.training.suites import load_suite
 
 
 @pytest.mark.parametrize(("algo", "panels"), [("cpp", 5), ("cpi", 4), ("cvi", 1), ("ppo", 1)])

@@ -8,9 +8,8 @@ from PIL import Image
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training.enjoy import action_probabilities, enjoy, load_run
+from sb3_cpp.training.enjoy import action_probabilities, annotate, check_video, enjoy, load_run
 from sb3_cpp.training.runner import train_run
-from sb3_cpp.training.video import annotate, check_video
 from tests.training.small_runs import small_config
 
 

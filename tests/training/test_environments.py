@@ -7,8 +7,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training import minatar
-from sb3_cpp.training.environments import check_environment, make_environment
+from sb3_cpp.training.environments import check_environment, make_environment, make_minatar
 
 
 def test_minatar_is_channels_first_and_ends_at_its_time_limit() -> None:
@@ -36,7 +35,7 @@ def test_minatar_repeats_with_its_seed() -> None:
 
 def test_minatar_can_be_seen() -> None:
     pytest.importorskip("minatar", reason="needs the extra minatar")
-    env = minatar.make_minatar("MinAtar/Breakout-v1", render_mode="rgb_array")
+    env = make_minatar("MinAtar/Breakout-v1", render_mode="rgb_array")
     env.reset(seed=0)
     picture = env.render()
     assert picture.shape == (320, 320, 3)  # type: ignore[union-attr]

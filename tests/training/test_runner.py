@@ -21,7 +21,7 @@ from sb3_cpp.training.checkpoint import find_checkpoint, read_counters
 from sb3_cpp.training.existing_run import check_folder
 from sb3_cpp.training.lock import locked
 from sb3_cpp.training.runner import RunFailed, train_run
-from sb3_cpp.training.suite import RunConfig
+from sb3_cpp.training.suites import RunConfig
 from tests.training.small_runs import rows, small_config
 
 

@@ -21,7 +21,7 @@ from sb3_cpp.training import tuning  # noqa: E402
 from sb3_cpp.training.runner import Outcome  # noqa: E402
 from sb3_cpp.training.search_space import hyperparameters, is_fixed, sample, search_space  # noqa: E402
 from sb3_cpp.training.study import open_storage, open_study, run_trials  # noqa: E402
-from sb3_cpp.training.suite import Suite, load_suite  # noqa: E402
+from sb3_cpp.training.suites import Suite, load_suite  # noqa: E402
 from sb3_cpp.training.tuning import score, tune  # noqa: E402
 from sb3_cpp.training.tuning_report import pareto_front  # noqa: E402
 

@@ -14,7 +14,7 @@ from sb3_cpp.training.algorithms import (
     register,
     resolve_classes,
 )
-from sb3_cpp.training.suite import (
+from sb3_cpp.training.suites import (
     RunConfig,
     Suite,
     load_suite,
