@@ -28,7 +28,7 @@ __all__ = [
     "log_policy_change_bound",
     "measured_spi",
     "policy_change_bound",
-    "theorem4",
+    "theorem4_zeta",
 ]
 
 
@@ -149,7 +149,7 @@ def linear_cpp(advantage: Scalar, log_c: float, gamma: float, exact: bool = Fals
     return _scaled_by_inverse((1.0 - gamma) ** (2 if exact else 3) * advantage, log_scale)
 
 
-def theorem4(advantage: Scalar, log_c: float, gamma: float, exact: bool = False) -> Scalar:
+def theorem4_zeta(advantage: Scalar, log_c: float, gamma: float, exact: bool = False) -> Scalar:
     """Theorem 4 with both branches: ``(1-gamma)^3 A / (8 gamma min(C_K, 1 - exp(-2 C_K)))``, squared if ``exact``.
 
     The paper prints the second branch 4 times too large (total variation is half of the L1 distance).

@@ -60,7 +60,7 @@ def test_c_and_zeta_are_finite_for_every_k(alpha, gamma):
         for ratio in (0.0, 1e-300, 0.5, 1.0):
             assert 0.0 <= coefficients.dcpp(ratio, log_c) <= 1.0
             assert 0.0 <= coefficients.linear_cpp(ratio, log_c, 0.99) <= 1.0
-            assert 0.0 <= coefficients.theorem4(ratio, log_c, 0.99) <= 1.0
+            assert 0.0 <= coefficients.theorem4_zeta(ratio, log_c, 0.99) <= 1.0
 
 
 def test_extreme_temperatures_keep_c_within_the_floats():
@@ -104,10 +104,10 @@ def test_rules_by_hand():
 def test_theorem4_takes_the_smaller_of_its_two_branches():
     A, g = 0.8, 0.5
     large, small = 3.0, 0.1  # 1 - e^-6 < 3, but 1 - e^-0.2 = 0.181 > 0.1
-    assert coefficients.theorem4(A, math.log(large), g) == pytest.approx(
+    assert coefficients.theorem4_zeta(A, math.log(large), g) == pytest.approx(
         0.125 * 0.8 / (4 * (1 - math.exp(-6.0)))
     )
-    assert coefficients.theorem4(A, math.log(small), g) == coefficients.linear_cpp(
+    assert coefficients.theorem4_zeta(A, math.log(small), g) == coefficients.linear_cpp(
         A, math.log(small), g
     )
 
@@ -118,7 +118,7 @@ RULES = {
     "no_change": lambda a: coefficients.exact_spi(a, 0 * a, 0 * a, 0.9),
     "approximate_spi": lambda a: coefficients.approximate_spi(a, 0.9),
     "linear_cpp": lambda a: coefficients.linear_cpp(a, -800.0, 0.9),
-    "theorem4": lambda a: coefficients.theorem4(a, 2.0, 0.9),
+    "theorem4": lambda a: coefficients.theorem4_zeta(a, 2.0, 0.9),
     "dcpi": lambda a: coefficients.dcpi(a),
     "dcpp": lambda a: coefficients.dcpp(a, -10.0),
 }

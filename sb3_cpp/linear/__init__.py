@@ -1,13 +1,10 @@
-"""CPP with linear function approximation (Algorithm 1) and the paper's pendulum, registered with gymnasium on import."""
+"""CPP with linear function approximation (Algorithm 1); importing it registers the pendulum."""
 
 from sb3_cpp.linear.algorithms import Iteration, LinearLearner, Settings, Update, iterate
-from sb3_cpp.linear.batch import BatchEnv, GymBatch
-from sb3_cpp.linear.features import OneHot, RadialBasis
-from sb3_cpp.linear.linear_q import LinearQ
+from sb3_cpp.linear.features import LinearQ, OneHot, RadialBasis, SingularEquations, solve_ridge
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, PendulumSwingUp, Physics
 from sb3_cpp.linear.policy import LinearPolicy, load_policy, save_weights
-from sb3_cpp.linear.ridge import SingularEquations, solve_ridge
-from sb3_cpp.linear.rollout import BadObservation
+from sb3_cpp.linear.rollout import BadObservation, BatchEnv, GymBatch
 
 __all__ = [
     "ENV_ID",

@@ -1,12 +1,14 @@
 """Linear Cautious Policy Programming (CPP Algorithm 1), all trials in one array program.
 
-Iteration K: act with the deployed mixture, fit Q_K to one (or m) Bellman backups of Q_{K-1} by ridge regression, take the
-regularised greedy step from pi_K to pi_{K+1}, and let it into the deployed mixture as far as zeta says. The steps, the rules
-for zeta and schemes 1 and 1b are those of :mod:`sb3_cpp.tabular.algorithms`, with the states of the buffer as the states.
+Iteration K: act with the deployed mixture, fit Q_K to one (or m) Bellman backups of Q_{K-1} by
+ridge regression, take the regularised greedy step from pi_K to pi_{K+1}, and mix it into the
+deployed policy with coefficient zeta. The steps, the rules for zeta and schemes 1 and 1b are those
+of :mod:`sb3_cpp.tabular.algorithms`, with the states of the buffer as the states.
 
 Because every policy is Boltzmann, log pi_K is linear in the features up to a constant per state:
-``log pi_K = preferences_K . phi / temperature + const`` with ``preferences_{K+1} = theta_K + alpha preferences_K``
-(CPP Eq. boltzmann_greedy unrolled: beta times the sum of alpha^j Q_{K-j}).
+``log pi_K = preferences_K . phi / temperature + const`` with
+``preferences_{K+1} = theta_K + alpha preferences_K`` (CPP Eq. boltzmann_greedy unrolled: beta times
+the sum of alpha^j Q_{K-j}).
 """
 
 from collections.abc import Iterator
@@ -17,21 +19,18 @@ import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.coefficients import AdvantageTracker
-from sb3_cpp.linear.batch import BatchEnv
-from sb3_cpp.linear.linear_q import LinearQ
-from sb3_cpp.linear.mixture import Mixture
-from sb3_cpp.linear.ridge import solve_ridge
-from sb3_cpp.linear.rollout import Buffer, Rollout, collect
+from sb3_cpp.linear.features import LinearQ, solve_ridge
+from sb3_cpp.linear.policy import Mixture
+from sb3_cpp.linear.rollout import BatchEnv, Buffer, Rollout, collect
 from sb3_cpp.regularization import greedy_advantage, log_boltzmann, regularized_value
-from sb3_cpp.tabular import rules
-from sb3_cpp.tabular.algorithms import gather_evidence, log_change_bound
+from sb3_cpp.tabular import algorithms as tabular
 
 SCHEMES = ("1", "1b")
 RIDGE_CENTRES = ("previous", "zero")
 
 
 @dataclass(frozen=True)
-class Settings(rules.Settings):
+class Settings(tabular.Settings):
     """What one algorithm is: that of the tabular level, and how values are fitted.
 
     :param gamma: discount
@@ -70,7 +69,7 @@ class Update(NamedTuple):
 
     K: int
     zeta: th.Tensor
-    evidence: rules.Evidence
+    evidence: tabular.Evidence
 
 
 class LinearLearner:
@@ -96,11 +95,10 @@ class LinearLearner:
         )
         self.K, self.theta, self.preferences = self.K + 1, theta, preferences
 
-        old = (
-            self.deployed if s.scheme == "1b" else Mixture(q.per_action(preferences), s.temperature)
-        )
+        chain = Mixture(q.per_action(preferences), s.temperature)
+        old = self.deployed if s.scheme == "1b" else chain
         evidence = self._gather_evidence(buffer.phi, old)
-        zeta = rules.RULES[s.rule](evidence, s, s.gamma)
+        zeta = tabular.RULES[s.rule](evidence, s, s.gamma)
         self.deployed = old.mixed_with(q.per_action(self.next_preferences), zeta)
         return Update(self.K, zeta, evidence)
 
@@ -115,44 +113,40 @@ class LinearLearner:
     def _evaluate(
         self, buffer: Buffer, log_policy_next: th.Tensor, log_baseline_next: th.Tensor
     ) -> th.Tensor:
-        """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer (CPP Eq. normal_equations)."""
+        """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer."""
         s, q, theta = self.settings, self.q, self.theta
+        temperature = s.temperature if s.regularized else 0.0
         centre = theta if s.ridge_centre == "previous" else None
         discount = s.gamma * (1.0 - buffer.terminated.to(buffer.rewards.dtype))
         for _ in range(s.backups or 1):
             q_next = q.values(buffer.next_phi, theta)
             value = regularized_value(
-                log_policy_next,
-                q_next,
-                log_baseline_next,
-                s.alpha,
-                s.temperature if s.regularized else 0.0,
+                log_policy_next, q_next, log_baseline_next, s.alpha, temperature
             )
             targets = buffer.rewards + discount * value.squeeze(-1)
-            theta = solve_ridge(
-                *q.normal_equations(buffer.phi, buffer.actions, targets), s.ridge, centre
-            )
+            equations = q.normal_equations(buffer.phi, buffer.actions, targets)
+            theta = solve_ridge(*equations, s.ridge, centre)
         return theta
 
-    def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> rules.Evidence:
-        """The advantage of pi_{K+1} over the policy it is mixed with, and their distance, over the states of the buffer."""
+    def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> tabular.Evidence:
+        """Advantage of pi_{K+1} over the policy it is mixed with, over the states of the buffer."""
         s = self.settings
         log_old, log_new = old.log_policy(phi), self._log_policy(phi, self.next_preferences)
         weights = phi.new_full(phi.shape[:-1], 1.0 / phi.shape[-2])
         q = self.q.values(phi, self.theta)
         greedy = greedy_advantage(q, log_old)
         self.tracker.update(greedy.mean(-1), greedy.amax(-1))
-        log_c = log_change_bound(self.K, s.gamma, s)
-        evidence = gather_evidence(q, weights, log_new, log_old, self.tracker.ratio, log_c)
+        log_c = tabular.log_change_bound(self.K, s.gamma, s)
+        ratio = self.tracker.ratio
+        evidence = tabular.gather_evidence(q, weights, log_new, log_old, ratio, log_c)
         if s.printed_delta:
-            evidence = evidence._replace(
-                delta=(log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1)
-            )
+            printed = (log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1)
+            evidence = evidence._replace(delta=printed)
         return evidence
 
 
 class Iteration(NamedTuple):
-    """Everything of one iteration: the policy that acted, what it met, and the update that followed."""
+    """One iteration: the policy that acted, its rollout, and the update that followed."""
 
     acted: Mixture
     rollout: Rollout
@@ -162,7 +156,7 @@ class Iteration(NamedTuple):
 def iterate(
     learner: LinearLearner, env: BatchEnv, iterations: int, steps: int, seed: int
 ) -> Iterator[Iteration]:
-    """Run Algorithm 1, one iteration per item, so that what was seen before an error is the caller's to keep.
+    """Run Algorithm 1, one iteration per item: after an error the caller still has those before it.
 
     The same seed and number of trials give the same numbers on the same machine.
     """
@@ -170,7 +164,8 @@ def iterate(
     check_whole_number("steps", steps, 1)
     if learner.q.n_actions != env.n_actions:
         raise InvalidArgument(
-            f"features must be for the environment's {env.n_actions} actions, got {learner.q.n_actions}"
+            f"features must be for the environment's {env.n_actions} actions, "
+            f"got {learner.q.n_actions}"
         )
     generator = th.Generator().manual_seed(seed)
     for k in range(iterations):

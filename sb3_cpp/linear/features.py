@@ -1,6 +1,8 @@
-"""Features of the state: functions from states (..., dims) to features (..., M), numpy arrays both.
+"""Features of states and a Q-function linear in them, fitted by ridge regression.
 
-They are asked for at every step of the environment, where arrays are small: a rollout takes half the time it takes with torch.
+Features of the state are functions from states (..., dims) to features (..., M), numpy arrays both:
+they are computed at every step of the environment, where arrays are small and numpy takes half the
+time of torch. Weights and values are torch tensors.
 """
 
 import math
@@ -8,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import gymnasium as gym
 import numpy as np
+import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 
@@ -17,13 +20,14 @@ StateFeatures = Callable[[np.ndarray], np.ndarray]
 
 
 class RadialBasis:
-    """Radial basis functions on a grid, ``phi_i(s) = exp(-||s - c_i||^2 / width^2)``, distances in grid spacings.
+    """Radial basis functions on a grid, ``phi_i(s) = exp(-||s - c_i||^2 / width^2)``.
 
     :param low: lowest value of each dimension of the state
     :param high: highest value of each dimension
     :param bins: number of centres along each dimension (at least 2)
-    :param width: in units of the spacing of the centres
-    :param periodic: indices of the dimensions that close upon themselves (an angle): there ``low`` and ``high`` are one point
+    :param width: in units of the spacing of the centres, as are the distances
+    :param periodic: indices of the dimensions that close upon themselves (an angle): there ``low``
+        and ``high`` are one point
     """
 
     def __init__(
@@ -37,7 +41,8 @@ class RadialBasis:
         check_number("width", width, 0.0, low_open=True)
         if not len(low) == len(high) == len(bins) > 0:
             raise InvalidArgument(
-                f"low, high and bins must have one entry per dimension, got {low!r}, {high!r}, {bins!r}"
+                "low, high and bins must have one entry per dimension, "
+                f"got {low!r}, {high!r}, {bins!r}"
             )
         if any(not 0 <= d < len(low) for d in periodic):
             raise InvalidArgument(
@@ -60,7 +65,8 @@ class RadialBasis:
         for d, (lo, hi, n) in enumerate(zip(low, high, self.bins)):
             if not (math.isfinite(lo) and math.isfinite(hi) and lo < hi):
                 raise InvalidArgument(
-                    f"low and high must be finite with low < high, got {lo!r} and {hi!r} in dimension {d}"
+                    f"low and high must be finite with low < high, got {lo!r} and {hi!r} "
+                    f"in dimension {d}"
                 )
             spacing = (hi - lo) / (n if d in periodic else n - 1)
             dims += [d] * n
@@ -83,17 +89,18 @@ class RadialBasis:
     def from_space(
         cls, space: gym.Space, bins: Sequence[int], width: float = 0.8, periodic: Sequence[int] = ()
     ) -> "RadialBasis":
-        """A grid over the bounds of a flat Box; unbounded dimensions must be given by hand to the constructor."""
+        """A grid over the bounds of a flat Box; unbounded dimensions need the constructor."""
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise InvalidArgument(f"observation space must be a flat Box, got {space}")
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise InvalidArgument(
-                f"observation space must have finite bounds (or give RadialBasis low and high), got {space}"
+                "observation space must have finite bounds (or give RadialBasis low and high), "
+                f"got {space}"
             )
         return cls(space.low.tolist(), space.high.tolist(), bins, width, periodic)
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
-        """(..., dims) -> (..., M). A Gaussian over a grid is the outer product of Gaussians over its dimensions."""
+        """(..., dims) -> (..., M): the outer product of the Gaussians over each dimension."""
         scales, centres, periods, turns, lost = self._tables[states.dtype]
         distance = states.take(self._dims, axis=-1)
         distance *= scales
@@ -104,7 +111,7 @@ class RadialBasis:
             distance -= turned
         factors = np.square(distance, out=distance)
         np.exp(np.negative(factors, out=factors), out=factors)
-        # what is lost beside 1 in this precision counts as 0: left in, it makes denormal numbers, 20 times slower to multiply
+        # values below the precision become 0: denormal numbers are 20 times slower to multiply
         factors *= factors > lost
         product, *others = (factors[..., axis] for axis in self._axes)
         for part in others:
@@ -120,3 +127,126 @@ class OneHot:
 
     def __call__(self, states: np.ndarray) -> np.ndarray:
         return np.eye(self.size, dtype=states.dtype)[states[..., 0].astype(int)]
+
+
+class LinearQ:
+    """``Q(s,a) = phi(s,a) . theta`` (CPP Sec. 4.4): values of weights, regression of transitions.
+
+    Every feature is a product ``phi(s,a) = phi(s) x g(a)`` of state and action features. A Gaussian
+    over the joint ``x = [s, a]`` is such a product; so is "one set of weights per action", whose
+    g(a) is the one-hot vector of a. Shapes: state features (..., M), weights (..., groups, F),
+    values (..., actions).
+
+    :param state_features: maps states (..., dims) to (..., M)
+    :param n_state_features: M
+    :param n_actions: number of actions
+    :param action_centres: None gives every action its own weights (F = M, one group per action). A
+        number puts that many Gaussian centres along the action's index, the printed features over
+        ``x = [s, a]`` (F = M * centres, one group)
+    :param width: width of the action Gaussians in spacings of their centres
+    """
+
+    def __init__(
+        self,
+        state_features: StateFeatures,
+        n_state_features: int,
+        n_actions: int,
+        action_centres: int | None = None,
+        width: float = 0.8,
+    ) -> None:
+        self.state_features, self.n_actions = state_features, n_actions
+        self.action_features: th.Tensor | None = None
+        self.groups, self.size = n_actions, n_state_features
+        if action_centres is not None:
+            axis = RadialBasis([0.0], [max(n_actions - 1.0, 1.0)], [action_centres], width)
+            indices = np.arange(n_actions, dtype=np.float64)[:, np.newaxis]
+            self.action_features = th.from_numpy(axis(indices))
+            self.groups, self.size = 1, n_state_features * action_centres
+
+    def zeros(self, n_trials: int, dtype: th.dtype) -> th.Tensor:
+        """Weights of the function Q = 0, shape (trials, groups, F)."""
+        return th.zeros(n_trials, self.groups, self.size, dtype=dtype)
+
+    def per_action(self, weights: th.Tensor) -> th.Tensor:
+        """Weights (..., groups, F) as one vector of M weights per action, (..., actions, M)."""
+        if self.action_features is None:
+            return weights
+        g = self.action_features.to(weights)
+        return g @ weights.squeeze(-2).unflatten(-1, (-1, g.shape[-1])).transpose(-1, -2)
+
+    def values(self, phi: th.Tensor, weights: th.Tensor) -> th.Tensor:
+        """``Q(s,a)`` of every action: (trials, steps, M) -> (trials, steps, actions)."""
+        # the few actions as rows of the product: twice as fast as the few as its columns
+        return (self.per_action(weights) @ phi.transpose(-1, -2)).transpose(-1, -2).contiguous()
+
+    def normal_equations(
+        self, phi: th.Tensor, actions: th.Tensor, targets: th.Tensor
+    ) -> tuple[th.Tensor, th.Tensor]:
+        """``Phi' Phi`` (trials, groups, F, F) and ``Phi' y`` (trials, groups, F).
+
+        :param phi: state features, shape (trials, steps, M)
+        :param actions: shape (trials, steps)
+        :param targets: y, shape (trials, steps)
+        """
+        trials = th.arange(len(phi)).unsqueeze(-1)
+        if self.action_features is None:
+            rows, group = phi, trials * self.groups + actions
+        else:
+            g = self.action_features.to(phi)[actions]
+            rows = (phi.unsqueeze(-1) * g.unsqueeze(-2)).flatten(-2)
+            group = trials.expand_as(actions)
+        # Sorted by group, no product is spent on the zeros of a block matrix; one group at a time,
+        # the rows are still in the cache when they are multiplied.
+        order = group.flatten().argsort()
+        counts = th.bincount(group.flatten(), minlength=len(phi) * self.groups).tolist()
+        rows, y = rows.flatten(0, 1), targets.flatten()
+        gram = rows.new_empty(len(counts), self.size, self.size)
+        right = rows.new_empty(len(counts), self.size)
+        for i, members in enumerate(order.split(counts)):
+            design = rows.index_select(0, members)
+            th.mm(design.T, design, out=gram[i])
+            th.mv(design.T, y.index_select(0, members), out=right[i])
+        return gram.unflatten(0, (-1, self.groups)), right.unflatten(0, (-1, self.groups))
+
+
+class SingularEquations(ValueError):
+    """The samples do not determine the weights, and there is no penalty to do so."""
+
+
+def solve_ridge(
+    gram: th.Tensor, right: th.Tensor, penalty: float, centre: th.Tensor | None = None
+) -> th.Tensor:
+    """``theta = (Phi' Phi + penalty I)^-1 (Phi' y + penalty centre)``, many problems at once.
+
+    The minimiser of ``||Phi theta - y||^2 + penalty ||theta - centre||^2`` (CPP
+    Eq. normal_equations). Without ``centre`` this is the printed form, which pulls the weights of
+    unvisited features back to 0; centred on the previous weights, they are kept.
+
+    :param gram: Phi' Phi, shape (..., F, F)
+    :param right: Phi' y, shape (..., F)
+    :param penalty: at least 0
+    :param centre: shape (..., F)
+    :return: shape (..., F)
+    """
+    # a part of scipy that `import sb3_cpp` should not wait for
+    from scipy.linalg import get_lapack_funcs
+
+    matrices = (gram + penalty * th.eye(gram.shape[-1], dtype=gram.dtype)).flatten(0, -3).numpy()
+    sides = (right if centre is None else right + penalty * centre).flatten(0, -2).numpy()
+    # for many matrices of this size, one LAPACK call each takes half the time of torch's solvers
+    (posv,) = get_lapack_funcs(("posv",), (matrices, sides))
+    solutions, pivots = np.empty_like(sides), np.empty_like(sides)
+    failed = np.zeros(len(sides), dtype=bool)
+    for i, (matrix, side) in enumerate(zip(matrices, sides)):
+        factor, solutions[i], failed[i] = posv(matrix.T, side)
+        pivots[i] = factor.diagonal()
+    # an undetermined direction may pass as a tiny pivot, whose solution would be rounding noise
+    tiny = ~(pivots.min(-1) ** 2 > np.finfo(pivots.dtype).eps * pivots.max(-1) ** 2)
+    singular = int((failed | tiny).sum())
+    if singular:
+        raise SingularEquations(
+            f"the normal equations are singular in {singular} of {len(matrices)} regressions: the "
+            "samples do not determine every weight; the ridge penalty must be positive, "
+            f"got {penalty:g}"
+        )
+    return th.from_numpy(solutions).view_as(right)

@@ -1,21 +1,24 @@
-"""The paper's pendulum swing-up (CPP Sec. 5.2): a gymnasium environment, and its twin for many trials at once.
+"""The paper's pendulum swing-up (CPP Sec. 5.2): a gymnasium environment, and one for many trials.
 
-State [angle, velocity]: angle 0 is upright, -pi and pi hang down; an episode starts hanging at rest. Three torques.
-Reward ``-(angle^2 + 0.01 velocity^2) / 10``. The paper prints a minus between the squares and puts the start at 0 and the goal
-at pi, against its own text (velocity is punished, the pendulum starts hanging); both are corrected here.
+State [angle, velocity]: angle 0 is upright, -pi and pi hang down; an episode starts hanging at
+rest. Three torques. Reward ``-(angle^2 + 0.01 velocity^2) / 10``. The paper prints a minus between
+the squares and puts the start at 0 and the goal at pi, against its own text (velocity is penalised,
+the pendulum starts hanging); both are corrected here.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from numpy.typing import DTypeLike
 
 from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
-from sb3_cpp.linear.batch import Transition
-from sb3_cpp.linear.drawing import draw_pendulum
+from sb3_cpp.linear.rollout import Transition
+
+if TYPE_CHECKING:
+    from PIL import ImageDraw
 
 ENV_ID = "sb3_cpp/PendulumSwingUp-v0"
 EPISODE_STEPS = 500
@@ -39,21 +42,13 @@ class Physics:
         """What :func:`move` computes with, in the precision of the states."""
         pull, push = 1.5 * self.gravity / self.length, 3.0 / (self.mass * self.length**2)
         costs = self.angle_cost, self.velocity_cost, -self.normaliser
-        numbers = (
-            pull,
-            push,
-            self.dt,
-            -self.max_speed,
-            self.max_speed,
-            math.pi,
-            2.0 * math.pi,
-            *costs,
-        )
+        speeds, angles = (-self.max_speed, self.max_speed), (math.pi, 2.0 * math.pi)
+        numbers = (pull, push, self.dt, *speeds, *angles, *costs)
         return Numbers(*(np.array(number, dtype=dtype) for number in numbers))
 
 
 class Numbers(NamedTuple):
-    """Arrays without dimension, which numpy multiplies in half the time that it takes for Python's numbers."""
+    """Arrays without dimension: numpy multiplies them twice as fast as Python's numbers."""
 
     pull: np.ndarray
     push: np.ndarray
@@ -76,28 +71,29 @@ class Motion(NamedTuple):
 
 
 def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, n: Numbers) -> Motion:
-    """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first; all shapes (...).
+    """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first.
 
-    The reward is that of the state it leads to (the paper's r_ss'), ``-(a angle^2 + b velocity^2) / z``. With that of the
-    state it starts from, the first Q-function would not depend on the action at all.
+    The reward is that of the state it leads to (the paper's r_ss'),
+    ``-(a angle^2 + b velocity^2) / z``. With that of the state it starts from, the first Q-function
+    would not depend on the action at all.
     """
     acceleration = n.pull * np.sin(angle) + n.push * torque
     velocity = np.minimum(np.maximum(velocity + acceleration * n.dt, n.min_speed), n.max_speed)
     angle = (angle + velocity * n.dt + n.pi) % n.turn - n.pi  # to [-pi, pi)
-    return Motion(
-        angle,
-        velocity,
-        (n.angle_cost * angle**2 + n.velocity_cost * velocity**2) / n.minus_normaliser,
-    )
+    reward = (n.angle_cost * angle**2 + n.velocity_cost * velocity**2) / n.minus_normaliser
+    return Motion(angle, velocity, reward)
 
 
 class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
-    """Swing the pendulum up and hold it there; registered as ``sb3_cpp/PendulumSwingUp-v0`` with 500 steps an episode.
+    """Swing the pendulum up and hold it there: ``sb3_cpp/PendulumSwingUp-v0``, 500 steps.
 
     ``reset(options={"angle": ..., "velocity": ...})`` starts elsewhere than hanging at rest.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (gymnasium's own form)
+    metadata: dict[str, Any] = {  # noqa: RUF012 (gymnasium's own form)
+        "render_modes": ["rgb_array"],
+        "render_fps": 10,
+    }
 
     def __init__(self, render_mode: str | None = None, physics: Physics | None = None) -> None:
         if render_mode not in (None, "rgb_array"):
@@ -110,7 +106,7 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         self._place(-math.pi, 0.0)
 
     def _place(self, angle: float, velocity: float) -> None:
-        # arrays of one entry, because numpy rounds single numbers by another routine, and the motion is chaotic
+        # arrays of one entry: numpy rounds single numbers otherwise, and the motion is chaotic
         self._angle, self._velocity = np.array([angle]), np.array([velocity])
         self._torque = 0.0
 
@@ -131,9 +127,8 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if not self.action_space.contains(action):
-            raise InvalidArgument(
-                f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}"
-            )  # type: ignore[attr-defined]
+            last = len(self.physics.torques) - 1
+            raise InvalidArgument(f"action must be an integer in [0, {last}], got {action!r}")
         self._torque = self.physics.torques[int(action)]
         torque = np.array([self._torque])
         self._angle, self._velocity, reward = move(
@@ -144,9 +139,8 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
     def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
-        return draw_pendulum(
-            float(self._angle[0]), self._torque / max(map(abs, self.physics.torques))
-        )
+        push = self._torque / max(map(abs, self.physics.torques))
+        return draw_pendulum(float(self._angle[0]), push)
 
 
 class PendulumBatch:
@@ -186,6 +180,59 @@ class PendulumBatch:
         truncated = self._steps == EPISODE_STEPS
         states = self.reset() if truncated else arrived
         return Transition(states, reward, arrived, self._no, self._yes if truncated else self._no)
+
+
+# --- drawing --------------------------------------------------------------------------------------
+
+SIZE = 240  # pixels
+_OVERSAMPLING = 2  # drawn larger and scaled down, for smooth edges
+_PAPER, _GREY = (255, 255, 255), (214, 219, 224)
+_ROD, _BOB, _TORQUE = (58, 76, 99), (201, 84, 58), (226, 150, 40)
+
+
+def draw_pendulum(angle: float, push: float, size: int = SIZE) -> np.ndarray:
+    """Pivot, rod, bob, the goal above, and the torque as an arc: an RGB image (size, size, 3).
+
+    :param angle: 0 is upright, growing clockwise
+    :param push: the torque, in [-1, 1]
+    """
+    from PIL import Image, ImageDraw
+
+    n = size * _OVERSAMPLING
+    image = Image.new("RGB", (n, n), _PAPER)
+    pen = ImageDraw.Draw(image)
+    centre, rod, goal = n / 2, 0.36 * n, 0.062 * n
+
+    def disc(x: float, y: float, radius: float, colour: tuple[int, int, int]) -> None:
+        pen.ellipse(_box(x, y, radius), fill=colour)
+
+    pen.ellipse(_box(centre, centre, rod), outline=_GREY, width=max(1, n // 180))
+    pen.ellipse(_box(centre, centre - rod, goal), outline=_GREY, width=max(2, n // 90))
+    x, y = centre + rod * math.sin(angle), centre - rod * math.cos(angle)
+    pen.line((centre, centre, x, y), fill=_ROD, width=n // 36)
+    disc(x, y, 0.05 * n, _BOB)
+    if push != 0.0:
+        _draw_push(pen, centre, 0.13 * n, push)
+    disc(centre, centre, 0.025 * n, _ROD)
+    return np.asarray(image.resize((size, size), Image.Resampling.LANCZOS), dtype=np.uint8)
+
+
+def _box(x: float, y: float, radius: float) -> tuple[float, float, float, float]:
+    return (x - radius, y - radius, x + radius, y + radius)
+
+
+def _draw_push(pen: "ImageDraw.ImageDraw", centre: float, radius: float, push: float) -> None:
+    """An arc around the pivot with a head in the direction of the torque, as long as it is large."""
+    turn = math.copysign(1.0, push)
+    half = 70.0 * min(abs(push), 1.0)
+    arc_width = max(2, int(radius / 6))
+    pen.arc(_box(centre, centre, radius), -90.0 - half, -90.0 + half, fill=_TORQUE, width=arc_width)
+    tip = math.radians(-90.0 + turn * (half + 18.0))
+    base = math.radians(-90.0 + turn * half)
+    spread = radius / 3.2
+    corners = [(radius, tip), (radius + spread, base), (radius - spread, base)]
+    head = [(centre + r * math.cos(at), centre + r * math.sin(at)) for r, at in corners]
+    pen.polygon(head, fill=_TORQUE)
 
 
 gym.register(

@@ -1,4 +1,4 @@
-"""A learned policy on its own: it acts in a gymnasium environment, and answers ``predict`` as SB3's models do."""
+"""Policies with linear preferences: the mixture that acts, and a learned policy saved to a file."""
 
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,81 @@ import torch as th
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.linear.features import RadialBasis, StateFeatures
-from sb3_cpp.regularization import log_boltzmann
+from sb3_cpp.regularization import boltzmann, log_boltzmann
+
+_CHUNK = 10
+"""Trials at a time when a mixture is computed: three times as fast if they fit the cache."""
+
+
+class Mixture:
+    """``pi~ = zeta_n pi_n + (1 - zeta_n) [ zeta_{n-1} pi_{n-1} + ... pi_0 ]``, one per trial.
+
+    CPP Eq. mixture_cvi with ``pi_k = softmax(phi(s) . preferences_k / temperature)``. Acting draws
+    at every step *which* of the members acts: the same law as acting from the mixture's
+    probabilities, at the cost of one policy however long the chain is.
+
+    :param preferences: weights of pi_0, shape (trials, actions, M)
+    """
+
+    def __init__(self, preferences: th.Tensor, temperature: float) -> None:
+        self.temperature = temperature
+        self.members = [preferences]
+        self.zetas = [th.ones(preferences.shape[0], dtype=preferences.dtype)]
+
+    def mixed_with(self, preferences: th.Tensor, zeta: th.Tensor) -> "Mixture":
+        """``zeta * new + (1 - zeta) * this``.
+
+        The oldest members are dropped when their weight, in every trial, is below the precision
+        (the oldest member kept then stands for them).
+        """
+        mixture = Mixture(preferences, self.temperature)
+        mixture.members = [*self.members, preferences]
+        mixture.zetas = [*self.zetas, zeta]
+        felt = mixture.weights.cumsum(-1) > th.finfo(zeta.dtype).eps
+        first = int(felt.any(dim=0).nonzero()[0])
+        mixture.members = mixture.members[first:]
+        mixture.zetas = [th.ones_like(zeta), *mixture.zetas[first + 1 :]]
+        return mixture
+
+    @property
+    def weights(self) -> th.Tensor:
+        """Probability of each member, ``zeta_k prod_{j>k} (1 - zeta_j)``: (trials, members)."""
+        zetas = th.stack(self.zetas, dim=-1)
+        stay = th.cat((1.0 - zetas[:, 1:], th.ones_like(zetas[:, :1])), dim=-1)
+        return zetas * stay.flip(-1).cumprod(-1).flip(-1)
+
+    def of_trial(self, trial: int) -> "Mixture":
+        """The mixture of one trial."""
+        mixture = Mixture(self.members[0][trial : trial + 1], self.temperature)
+        mixture.members = [member[trial : trial + 1] for member in self.members]
+        mixture.zetas = [zeta[trial : trial + 1] for zeta in self.zetas]
+        return mixture
+
+    def draw_members(self, steps: int, generator: th.Generator) -> th.Tensor:
+        """Index of the acting member, for every step of every trial, shape (steps, trials)."""
+        return th.multinomial(self.weights, steps, replacement=True, generator=generator).T
+
+    def log_policy(self, phi: th.Tensor) -> th.Tensor:
+        """Log-probabilities of every trial: (trials, states, M) -> (trials, states, actions)."""
+        weights = th.stack(self.members, dim=2).flatten(1, 2)
+        parts = zip(phi.split(_CHUNK), weights.split(_CHUNK), self.weights.split(_CHUNK))
+        probabilities = th.cat([self._probabilities(*part) for part in parts])
+        return probabilities.transpose(-1, -2).log().contiguous()
+
+    def _probabilities(
+        self, phi: th.Tensor, preferences: th.Tensor, weights: th.Tensor
+    ) -> th.Tensor:
+        """(trials, actions, states): states last, since a softmax over 3 numbers each is slow."""
+        values = (preferences @ phi.transpose(-1, -2)).unflatten(1, (-1, len(self.members)))
+        policies = boltzmann(values, self.temperature, dim=1)  # (trials, actions, members, states)
+        return (weights[:, None, None] @ policies).squeeze(2)
 
 
 class LinearPolicy:
     """``softmax(preferences . phi(s) / temperature)`` of one trial, or its most probable action.
 
-    ``predict`` has SB3's signature, so that ``stable_baselines3.common.evaluation.evaluate_policy`` takes it as a model.
+    ``predict`` has SB3's signature, so ``stable_baselines3.common.evaluation.evaluate_policy``
+    accepts it as a model.
 
     :param state_features: maps states (..., dims) to (..., M)
     :param preferences: one vector of weights per action, shape (actions, M)
@@ -29,11 +97,8 @@ class LinearPolicy:
         temperature: float,
         seed: int = 0,
     ) -> None:
-        self.state_features, self.preferences, self.temperature = (
-            state_features,
-            preferences,
-            temperature,
-        )
+        self.state_features, self.preferences = state_features, preferences
+        self.temperature = temperature
         self.generator = th.Generator().manual_seed(seed)
 
     def predict(
@@ -43,36 +108,32 @@ class LinearPolicy:
         episode_start: Any = None,
         deterministic: bool = True,
     ) -> tuple[np.ndarray, Any]:
-        """Actions for observations of shape (..., dims); ``state`` is handed back, there is no memory."""
+        """Actions for observations of shape (..., dims); ``state`` is returned unchanged."""
         states = np.asarray(observation, dtype=self.preferences.numpy().dtype)
         values = th.from_numpy(self.state_features(states)) @ self.preferences.T
         if deterministic:
             return values.argmax(-1).numpy(), state
         probabilities = log_boltzmann(values, self.temperature).exp()
-        actions = th.multinomial(
-            probabilities.reshape(-1, values.shape[-1]), 1, generator=self.generator
-        )
+        flat = probabilities.reshape(-1, values.shape[-1])
+        actions = th.multinomial(flat, 1, generator=self.generator)
         return actions.reshape(values.shape[:-1]).numpy(), state
 
 
 def save_weights(
     path: str | Path, basis: RadialBasis, preferences: th.Tensor, temperature: float
 ) -> None:
-    """Write the preferences of all trials, (trials, actions, M), and the grid they belong to, as a plain ``.npz``."""
-    arrays = {name: np.asarray(value) for name, value in basis.arguments.items()}
-    np.savez(
-        path, allow_pickle=False, preferences=preferences.numpy(), temperature=temperature, **arrays
-    )
+    """Write the preferences of all trials, (trials, actions, M), and their grid, as ``.npz``."""
+    # np.savez stores any further keyword as an array: before numpy 2.2 even `allow_pickle`
+    arrays: dict[str, Any] = {name: np.asarray(value) for name, value in basis.arguments.items()}
+    np.savez(path, preferences=preferences.numpy(), temperature=np.array(temperature), **arrays)
 
 
 def load_policy(path: str | Path, trial: int = 0) -> LinearPolicy:
     """The policy of one trial from a file of :func:`save_weights`."""
     with np.load(path) as file:
         content = dict(file)
-    preferences, temperature = (
-        th.from_numpy(content.pop("preferences")),
-        float(content.pop("temperature")),
-    )
+    preferences = th.from_numpy(content.pop("preferences"))
+    temperature = float(content.pop("temperature"))
     if not 0 <= trial < len(preferences):
         raise InvalidArgument(
             f"trial must be a whole number in [0, {len(preferences) - 1}], got {trial!r}"

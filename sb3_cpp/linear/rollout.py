@@ -1,14 +1,98 @@
-"""One iteration's experience: every trial acts with its deployed mixture and fills its on-policy buffer."""
+"""Many trials side by side: batched environments, and one iteration's experience from them."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
+import gymnasium as gym
 import numpy as np
 import torch as th
+from numpy.typing import DTypeLike
 
-from sb3_cpp.linear.batch import BatchEnv
-from sb3_cpp.linear.linear_q import LinearQ
-from sb3_cpp.linear.mixture import Mixture
+from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.linear.features import LinearQ
+from sb3_cpp.linear.policy import Mixture
+
+
+class Transition(NamedTuple):
+    """One step of every trial."""
+
+    states: np.ndarray
+    """(trials, dims): the next states; after the end of an episode, the start of the next one."""
+    rewards: np.ndarray
+    """(trials,)"""
+    arrived: np.ndarray
+    """(trials, dims): where the action led."""
+    terminated: np.ndarray
+    """(trials,)"""
+    truncated: np.ndarray
+    """(trials,)"""
+
+
+class BatchEnv(Protocol):
+    """Independent copies of one environment with flat states and discrete actions."""
+
+    n_trials: int
+    n_actions: int
+    dtype: np.dtype
+
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        """Start every trial anew; states (trials, dims)."""
+
+    def step(self, actions: np.ndarray) -> Transition:
+        """One action per trial; a finished episode is followed by the start of the next."""
+
+
+class GymBatch:
+    """Copies of a gymnasium environment with a flat Box observation and Discrete actions.
+
+    :param make: builds one environment, or its registered id
+    :param n_trials: number of copies
+    """
+
+    def __init__(
+        self, make: str | Callable[[], gym.Env], n_trials: int = 1, dtype: DTypeLike = np.float32
+    ) -> None:
+        self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), np.dtype(dtype)
+        first = self._make(make)
+        observations, actions = first.observation_space, first.action_space
+        if not isinstance(observations, gym.spaces.Box) or len(observations.shape) != 1:
+            raise InvalidArgument(f"observation space must be a flat Box, got {observations}")
+        if not isinstance(actions, gym.spaces.Discrete):
+            raise InvalidArgument(f"action space must be Discrete, got {actions}")
+        self.observation_space = observations
+        self.n_actions, self._first_action = int(actions.n), int(actions.start)
+        self.envs = [first] + [self._make(make) for _ in range(self.n_trials - 1)]
+
+    @staticmethod
+    def _make(make: str | Callable[[], gym.Env]) -> gym.Env:
+        return gym.make(make, disable_env_checker=True) if isinstance(make, str) else make()
+
+    def reset(self, seed: int | None = None) -> np.ndarray:
+        """Start every trial anew; with a seed, trial i is seeded with a number drawn from it."""
+        seeds: list[Any] = [None] * self.n_trials
+        if seed is not None:
+            seeds = np.random.SeedSequence(seed).generate_state(self.n_trials).tolist()
+        return self._array([env.reset(seed=s)[0] for env, s in zip(self.envs, seeds)])
+
+    def step(self, actions: np.ndarray) -> Transition:
+        states, rewards, arrived, terminated, truncated = [], [], [], [], []
+        for env, action in zip(self.envs, actions.tolist()):
+            observation, reward, end, cut, _ = env.step(action + self._first_action)
+            arrived.append(observation)
+            states.append(env.reset()[0] if end or cut else observation)
+            rewards.append(float(reward))
+            terminated.append(bool(end))
+            truncated.append(bool(cut))
+        return Transition(
+            self._array(states),
+            self._array(rewards),
+            self._array(arrived),
+            np.array(terminated),
+            np.array(truncated),
+        )
+
+    def _array(self, rows: list[Any]) -> np.ndarray:
+        return np.asarray(rows, dtype=self.dtype)
 
 
 class BadObservation(ValueError):
@@ -41,19 +125,16 @@ def collect(
     generator: th.Generator,
     seed: int | None = None,
 ) -> Rollout:
-    """Start anew and take ``steps`` steps with the mixture.
+    """Reset every trial and take ``steps`` steps with the mixture.
 
-    An action is drawn as ``argmax_a preference(s,a) + temperature * g_a`` with Gumbel noise g: exactly the law
-    ``softmax(preference / temperature)``, without computing it.
+    An action is drawn as ``argmax_a preference(s,a) + temperature * g_a`` with Gumbel noise g:
+    exactly the law ``softmax(preference / temperature)``, without computing it.
     """
     n = env.n_trials
     members = th.cat(policy.members).numpy()  # (members * trials, actions, M)
     acting = (policy.draw_members(steps, generator) * n + th.arange(n)).numpy()
-    gumbel = (
-        -th.empty(steps, n, env.n_actions, dtype=policy.members[0].dtype)
-        .exponential_(generator=generator)
-        .log()
-    )
+    exponential = th.empty(steps, n, env.n_actions, dtype=policy.members[0].dtype)
+    gumbel = -exponential.exponential_(generator=generator).log()
     noise = (policy.temperature * gumbel).numpy()
     states = env.reset(seed)
     phi = q.state_features(states)
@@ -90,24 +171,27 @@ def _side_by_side(steps: Sequence[np.ndarray]) -> th.Tensor:
 
 
 def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
-    """Mean return of the episodes that ended within the iteration; where none did, the return so far. (trials, steps) each."""
+    """Mean return of the episodes that ended; where none did, the return so far.
+
+    Both arguments have shape (trials, steps), the result (trials,).
+    """
     so_far = rewards.double().cumsum(dim=-1)
     episodes = ended.sum(dim=-1)
-    last_end = (
-        (ended.cumsum(dim=-1) < episodes.unsqueeze(-1))
-        .sum(dim=-1, keepdim=True)
-        .clamp(max=rewards.shape[-1] - 1)
-    )
-    return th.where(
-        episodes > 0, so_far.gather(-1, last_end).squeeze(-1) / episodes.clamp(min=1), so_far[:, -1]
-    )
+    before_last_end = ended.cumsum(dim=-1) < episodes.unsqueeze(-1)
+    last_end = before_last_end.sum(dim=-1, keepdim=True).clamp(max=rewards.shape[-1] - 1)
+    mean = so_far.gather(-1, last_end).squeeze(-1) / episodes.clamp(min=1)
+    return th.where(episodes > 0, mean, so_far[:, -1])
 
 
 def _check_finite(name: str, values: th.Tensor, first_step: int) -> None:
-    """Refuse values (trials, steps, ...) that are not numbers; their first column was seen after ``first_step`` steps."""
+    """Refuse values (trials, steps, ...) that are not numbers.
+
+    :param first_step: number of steps after which the first column was seen
+    """
     bad = ~th.isfinite(values).all(dim=-1)
     if bad.any():
         trial, step = (int(i) for i in bad.nonzero()[0])
         raise BadObservation(
-            f"{name} must be finite, got {values[trial, step].tolist()} in trial {trial} after {first_step + step} steps"
+            f"{name} must be finite, got {values[trial, step].tolist()} in trial {trial} "
+            f"after {first_step + step} steps"
         )

@@ -25,10 +25,8 @@ from numpy.typing import NDArray
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed, check_whole_number
 from sb3_cpp.regularization import kl_divergence, l1_distance
 from sb3_cpp.tabular import bounds
-from sb3_cpp.tabular.algorithms import ExactView, Update, iterate
-from sb3_cpp.tabular.garnet import garnet
-from sb3_cpp.tabular.mdp import MDP, policy_advantage, uniform_log_policy
-from sb3_cpp.tabular.rules import Settings
+from sb3_cpp.tabular.algorithms import ExactView, Settings, Update, iterate
+from sb3_cpp.tabular.mdp import MDP, garnet, policy_advantage, uniform_log_policy
 
 TOLERANCE = 1e-10
 """Rounding of values up to 1/(1-gamma) = 100 in double precision stays far below this."""

@@ -8,10 +8,14 @@ import torch as th
 from numpy.typing import NDArray
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
-from sb3_cpp.tabular.algorithms import View, iterate
-from sb3_cpp.tabular.gridworld import ACTIONS, DangerGrid
-from sb3_cpp.tabular.rules import Settings
-from sb3_cpp.tabular.sampling import expected_rollout, model_from_counts, rollout
+from sb3_cpp.tabular.algorithms import Settings, View, iterate
+from sb3_cpp.tabular.gridworld import (
+    ACTIONS,
+    DangerGrid,
+    expected_rollout,
+    model_from_counts,
+    rollout,
+)
 
 ALGORITHMS = ("cpp", "cvi", "espi", "aspi", "cpi")
 SERIES = ("rollout", "expected")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch as th
 
-from sb3_cpp.linear.ridge import SingularEquations
+from sb3_cpp.linear.features import SingularEquations
 from sb3_cpp.linear.rollout import BadObservation
 from sb3_cpp.studies.pendulum_study import PendulumSettings, Record, drive, is_upright, learn
 

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.linear.algorithms import Iteration, LinearLearner, Settings, iterate
-from sb3_cpp.linear.batch import GymBatch
-from sb3_cpp.linear.features import RadialBasis
-from sb3_cpp.linear.linear_q import LinearQ
+from sb3_cpp.linear.features import LinearQ, RadialBasis
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, Physics
+from sb3_cpp.linear.rollout import GymBatch
 from sb3_cpp.tabular.bounds import clipped_improvement
 
 ALGORITHMS: dict[str, dict[str, Any]] = {

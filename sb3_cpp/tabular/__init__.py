@@ -1,11 +1,8 @@
-"""The theory, executable: exact MDPs, the paper's algorithms and bounds in a table, and the danger gridworld."""
+"""The theory, executable: exact MDPs, the paper's algorithms and bounds, the danger gridworld."""
 
-from sb3_cpp.tabular.algorithms import ExactView, Update, iterate
-from sb3_cpp.tabular.garnet import garnet
-from sb3_cpp.tabular.gridworld import DangerGrid
-from sb3_cpp.tabular.gridworld_env import ENV_ID, DangerGridworldEnv, register_envs
-from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage, uniform_log_policy
-from sb3_cpp.tabular.rules import RULES, SCHEMES, Settings
+from sb3_cpp.tabular.algorithms import RULES, SCHEMES, ExactView, Settings, Update, iterate
+from sb3_cpp.tabular.gridworld import ENV_ID, DangerGrid, DangerGridworldEnv, register_envs
+from sb3_cpp.tabular.mdp import MDP, Evaluation, garnet, policy_advantage, uniform_log_policy
 
 __all__ = [
     "ENV_ID",

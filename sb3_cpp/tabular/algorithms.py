@@ -1,25 +1,29 @@
-"""CVI, CPP, E-SPI, A-SPI and CPI in a table: pure steps on one loop that differ only in ``zeta``.
+"""CVI, CPP, E-SPI, A-SPI and CPI in a table: one loop, algorithms that differ only in ``zeta``.
 
-One update K: a view of the world (exact, or a rollout), evaluate, improve (regularised greedy step), choose ``zeta``, mix.
-Three *schemes* say what the mixture is for (CPP Section "Leveraging Policy Interpolation"):
+Update K: observe the world (exactly, or by a rollout), evaluate, improve (regularised greedy step),
+choose ``zeta``, mix. Three *schemes* say what the mixture is for (CPP Section "Leveraging Policy
+Interpolation"):
 
-==  =========================================  ============================  ========================
+==  =========================================  ============================  =====================
     deployed policy                            baseline of the greedy step   evaluated policy
-==  =========================================  ============================  ========================
+==  =========================================  ============================  =====================
 1   zeta pi_K + (1-zeta) pi_{K-1}              pi_{K-1}                      pi_{K-1}
 1b  zeta pi_K + (1-zeta) deployed_{K-1}        pi_{K-1}                      pi_{K-1}
 2   zeta pi_K + (1-zeta) deployed_{K-1}        deployed_{K-1}                deployed_{K-1}
-==  =========================================  ============================  ========================
+==  =========================================  ============================  =====================
 
-Everything is batched: leading dimensions of the MDP are trials or random MDPs, ``zeta`` has one entry for each.
+Everything is batched: leading dimensions of the MDP are trials or random MDPs, ``zeta`` has one
+entry for each.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp.coefficients import AdvantageTracker, log_policy_change_bound
+from sb3_cpp import coefficients
+from sb3_cpp.checks import check_choice, check_number, check_whole_number
 from sb3_cpp.regularization import (
     greedy_advantage,
     l1_distance,
@@ -29,9 +33,112 @@ from sb3_cpp.regularization import (
     regularized_value,
 )
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
-from sb3_cpp.tabular.rules import RULES, Evidence, Settings
 
-__all__ = ["ExactView", "Update", "View", "evaluate", "gather_evidence", "improve", "iterate"]
+__all__ = [
+    "RULES",
+    "SCHEMES",
+    "Evidence",
+    "ExactView",
+    "Settings",
+    "Update",
+    "View",
+    "evaluate",
+    "gather_evidence",
+    "improve",
+    "iterate",
+    "log_change_bound",
+]
+
+SCHEMES = ("1", "1b", "2")
+
+
+# --- what makes one algorithm differ from another -------------------------------------------------
+
+
+class Evidence(NamedTuple):
+    """The inputs of a coefficient rule; tensors have one entry per MDP or trial."""
+
+    advantage: th.Tensor
+    """A = sum_s d(s) A(s)."""
+    delta: th.Tensor
+    """max_s sum_a |new - old|."""
+    advantage_range: th.Tensor
+    """max_{s,s'} |A(s) - A(s')|."""
+    ratio: th.Tensor
+    """m_K / M_K of the advantage tracker."""
+    log_c: float
+    """log C_K."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one algorithm is.
+
+    :param rule: a name of :data:`RULES`
+    :param temperature: entropy weight + KL weight; 0 makes the greedy step the hard arg max
+    :param alpha: share of the KL weight in their sum, in [0, 1]; 1 means no entropy bonus
+    :param scheme: "1", "1b" or "2"
+    :param exact_constants: constants with a guarantee for a normalised visitation, or the printed
+        ones
+    :param backups: Bellman backups per evaluation, warm-started; None solves for the exact values
+    :param regularized: whether the evaluation contains entropy bonus and KL penalty (as in CVI)
+    :param r_max: bound of the absolute reward
+    :param rho1: decay of m_K (adaptive rule)
+    :param rho2: decay of M_K (adaptive rule)
+    :param noise: standard deviation of normal noise on Q before the greedy step
+    """
+
+    rule: str
+    temperature: float
+    alpha: float
+    scheme: str = "2"
+    exact_constants: bool = True
+    backups: int | None = None
+    regularized: bool = False
+    r_max: float = 1.0
+    rho1: float = 0.9
+    rho2: float = 1.0
+    noise: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_choice("rule", self.rule, RULES)
+        check_choice("scheme", self.scheme, SCHEMES)
+        check_number("temperature", self.temperature, 0.0)
+        check_number("alpha", self.alpha, 0.0, 1.0)
+        check_number("r_max", self.r_max, 0.0, low_open=True)
+        check_number("rho1", self.rho1, 0.0, 1.0, high_open=True)
+        check_number("rho2", self.rho2, 0.0, 1.0)
+        check_number("noise", self.noise, 0.0)
+        if self.backups is not None:
+            check_whole_number("backups", self.backups, 1)
+
+    @property
+    def plain_exact(self) -> bool:
+        """Whether the evaluation is that of :meth:`MDP.evaluate`."""
+        return self.backups is None and not self.regularized
+
+
+RULES: dict[str, Callable[[Evidence, Settings, float], th.Tensor]] = {
+    "cvi": lambda e, s, gamma: th.ones_like(e.advantage),
+    "cpp": lambda e, s, gamma: coefficients.theorem4_zeta(
+        e.advantage, e.log_c, gamma, s.exact_constants
+    ),
+    "linear_cpp": lambda e, s, gamma: coefficients.linear_cpp(
+        e.advantage, e.log_c, gamma, s.exact_constants
+    ),
+    "adaptive_cpp": lambda e, s, gamma: coefficients.dcpp(e.ratio, e.log_c),
+    "espi": lambda e, s, gamma: coefficients.exact_spi(
+        e.advantage, e.delta, e.advantage_range, gamma, s.exact_constants
+    ),
+    "aspi": lambda e, s, gamma: coefficients.approximate_spi(
+        e.advantage, gamma, s.r_max, s.exact_constants
+    ),
+    "cpi": lambda e, s, gamma: coefficients.cpi(e.advantage, gamma, s.r_max, s.exact_constants),
+}
+"""Mixing coefficient of the new policy: ``cvi`` always 1, ``cpp`` Theorem 4 with both branches."""
+
+
+# --- one update -----------------------------------------------------------------------------------
 
 
 class View(NamedTuple):
@@ -40,9 +147,9 @@ class View(NamedTuple):
     model: MDP
     """The MDP itself, or one estimated from samples."""
     weights: th.Tensor
-    """Weights over states that sum to 1, to average advantages: the exact visitation, or the states met. Shape (..., S)."""
+    """Weights over states that sum to 1, to average advantages, shape (..., S)."""
     q: th.Tensor | None
-    """Exact Q of the policy mixed with; None if it has to be taken from the evaluation."""
+    """Exact Q of the policy mixed with; None: use the Q of the evaluation."""
 
 
 Observe = Callable[[th.Tensor, th.Tensor], View]
@@ -65,7 +172,7 @@ class Update(NamedTuple):
 class ExactView:
     """The MDP is known; advantages are those of the policy mixed with, over its own visitation.
 
-    Remembers its last evaluation, so that who follows an update and the next update share one.
+    Keeps its last evaluation, which the observer of an update and the next update share.
     """
 
     def __init__(self, mdp: MDP) -> None:
@@ -86,16 +193,13 @@ def evaluate(
     model: MDP, q: th.Tensor, log_policy: th.Tensor, log_baseline: th.Tensor, settings: Settings
 ) -> th.Tensor:
     """Q of a policy: exactly, or by backups from the last Q (CPP Eq. policy_evaluation)."""
-    temperature = settings.temperature if settings.regularized else 0.0
+    alpha, temperature = settings.alpha, settings.temperature if settings.regularized else 0.0
     if settings.backups is None:
-        return model.backup(
-            model.regularized_v(log_policy, log_baseline, settings.alpha, temperature)
-        )
-    v = regularized_value(log_policy, q, log_baseline, settings.alpha, temperature).squeeze(-1)
+        return model.backup(model.regularized_v(log_policy, log_baseline, alpha, temperature))
+    v = regularized_value(log_policy, q, log_baseline, alpha, temperature).squeeze(-1)
+    backups = settings.backups - 1
     return model.backup(
-        model.regularized_backups(
-            v, log_policy, log_baseline, settings.alpha, temperature, settings.backups - 1
-        )
+        model.regularized_backups(v, log_policy, log_baseline, alpha, temperature, backups)
     )
 
 
@@ -114,7 +218,7 @@ def gather_evidence(
     ratio: th.Tensor,
     log_c: float,
 ) -> Evidence:
-    """Mean and range of the advantage and the distance of the policies, from Q of the old policy and weights over states."""
+    """Mean and range of the advantage, distance of the policies: from Q of the old policy."""
     advantage = policy_advantage(q, log_new, log_old)
     return Evidence(
         advantage=(weights * advantage).sum(-1),
@@ -125,6 +229,15 @@ def gather_evidence(
     )
 
 
+def log_change_bound(K: int, gamma: float, settings: Settings) -> float:
+    """``log C_K`` of Lemma 3; infinite for the hard greedy step, which nothing bounds."""
+    if settings.temperature == 0.0:
+        return float("inf")
+    return coefficients.log_policy_change_bound(
+        K, settings.alpha, gamma, settings.temperature, settings.r_max
+    )
+
+
 def iterate(
     settings: Settings,
     log_policy: th.Tensor,
@@ -132,7 +245,7 @@ def iterate(
     iterations: int,
     generator: th.Generator | None = None,
 ) -> Iterator[Update]:
-    """The loop shared by every algorithm and scheme; yields one :class:`Update` for K = 1, 2, ...
+    """The loop shared by every algorithm and scheme; yields one :class:`Update` per K = 1, 2, ...
 
     :param log_policy: first policy, shape (..., S, A)
     :param observe: from (deployed policy, policy mixed with) to a :class:`View`
@@ -140,7 +253,7 @@ def iterate(
     """
     chain = previous = deployed = log_policy
     q = th.zeros_like(log_policy)
-    tracker = AdvantageTracker(settings.rho1, settings.rho2)
+    tracker = coefficients.AdvantageTracker(settings.rho1, settings.rho2)
     for K in range(1, iterations + 1):
         old = chain if settings.scheme == "1" else deployed
         view = observe(deployed, old)
@@ -150,12 +263,10 @@ def iterate(
             q = view.q
         else:
             q = evaluate(view.model, q, chain, previous, settings)
-        noise = (
-            settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator)
-            if settings.noise
-            else 0.0
-        )
-        new = improve(q + noise, chain, settings)
+        seen = q
+        if settings.noise:
+            seen = q + settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator)
+        new = improve(seen, chain, settings)
 
         q_old = q if view.q is None else view.q
         greedy = greedy_advantage(q_old, old)
@@ -169,10 +280,3 @@ def iterate(
         deployed = log_mixture(new, old, zeta[..., None, None])
         yield Update(K, old, new, deployed, evidence, zeta)
         previous, chain = chain, deployed if settings.scheme == "2" else new
-
-
-def log_change_bound(K: int, gamma: float, settings: Settings) -> float:
-    """``log C_K`` of Lemma 3; infinite for the hard greedy step, which nothing bounds."""
-    if settings.temperature == 0.0:
-        return float("inf")
-    return log_policy_change_bound(K, settings.alpha, gamma, settings.temperature, settings.r_max)

@@ -1,9 +1,10 @@
 """The paper's lower bounds on policy improvement, as functions.
 
-``A`` is the mean of ``A(s) = sum_a (new - old) Q_old`` over the *normalised* visitation of the old policy, ``J`` is the
-normalised return ``(1-gamma) E sum_t gamma^t r_t``, and ``product`` stands for ``delta * DeltaA``, or for anything at least
-as large: ``delta = max_s sum_a |new - old|`` (the paper prints ``|sum_a (new - old)|``, which is 0),
-``DeltaA = max_{s,s'} |A(s) - A(s')|``. Rewards lie in [-1, 1] unless a function takes ``r_max``.
+``A`` is the mean of ``A(s) = sum_a (new - old) Q_old`` over the *normalised* visitation of the old
+policy, ``J`` is the normalised return ``(1-gamma) E sum_t gamma^t r_t``, and ``product`` stands for
+``delta * DeltaA``, or for anything at least as large: ``delta = max_s sum_a |new - old|`` (the paper
+prints ``|sum_a (new - old)|``, which is 0), ``DeltaA = max_{s,s'} |A(s) - A(s')|``. Rewards lie in
+[-1, 1] unless a function takes ``r_max``.
 """
 
 import math
@@ -21,7 +22,7 @@ __all__ = [
     "lemma2",
     "lemma3",
     "quadratic_bound",
-    "theorem4",
+    "theorem4_improvement",
     "theorem4_product",
 ]
 
@@ -35,20 +36,20 @@ def quadratic_bound(
 ) -> th.Tensor:
     """Lower bound on J(mixture) - J(old) for *any* zeta in [0, 1] (CPP Eq. SPI_quadratic).
 
-    Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``, since ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)`` for
-    visitations that sum to 1, and moving a mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
+    Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``, since
+    ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)`` for visitations that sum to 1, and moving a
+    mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
     Printed: the same with ``(1-gamma)^2``, true but looser.
     """
-    return zeta * advantage - gamma * zeta**2 * product / (
-        2.0 * (1.0 - gamma) ** (1 if exact else 2)
-    )
+    scale = 2.0 * (1.0 - gamma) ** (1 if exact else 2)
+    return zeta * advantage - gamma * zeta**2 * product / scale
 
 
 def clipped_improvement(advantage: th.Tensor, zeta_star: th.Tensor) -> th.Tensor:
     """The quadratic bound at ``zeta = min(1, zeta*)``, for ``A >= 0`` and its maximiser ``zeta*``.
 
-    ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)`` (corrected: with the step cut off
-    at 1 the printed value is out of reach).
+    ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)``
+    (corrected: with the step cut off at 1 the printed value is out of reach).
     """
     return th.where(
         zeta_star <= 1.0, 0.5 * advantage * zeta_star, advantage - 0.5 * advantage / zeta_star
@@ -60,8 +61,9 @@ def lemma2(
 ) -> th.Tensor:
     """Improvement promised at the best zeta (CPP Lemma 2, Pirotta et al. 2013), for ``A >= 0``.
 
-    Printed: ``((1-gamma) A)^2 / (2 gamma product)`` with ``zeta* = (1-gamma)^2 A / (gamma product)``.
-    Exact: one power of ``1-gamma`` less in both. Corrected in both: delta, and the case ``zeta* > 1``.
+    Printed: ``((1-gamma) A)^2 / (2 gamma product)`` with
+    ``zeta* = (1-gamma)^2 A / (gamma product)``. Exact: one power of ``1-gamma`` less in both.
+    Corrected in both: delta, and the case ``zeta* > 1``.
     """
     zeta_star = (1.0 - gamma) ** (1 if exact else 2) * advantage / (gamma * product)
     return clipped_improvement(advantage, zeta_star)
@@ -82,27 +84,28 @@ def lemma3(
     r_max: float = 1.0,
     error_bound: float = 0.0,
 ) -> ChangeBound:
-    """``KL(pi_K || pi_{K-1}) <= 4 B_K + 2 C_K`` and the L1 distance that follows (CPP Lemma 3, Kozuno et al. 2019).
+    """``KL(pi_K || pi_{K-1}) <= 4 B_K + 2 C_K`` and the L1 distance that follows.
 
-    For the chain ``Q_K = T Q_{K-1} + error``, ``pi_K = G Q_K`` with ``Q_0 = 0``, a uniform ``pi_0`` and errors of at most
-    ``error_bound``. Corrected: the index (printed for ``pi_{K+1}, pi_K`` with the same C_K), alpha, and the total variation:
-    ``L1 <= min( sqrt(2 KL), 2 sqrt(1 - exp(-KL)) )``; the paper takes its exponential form
-    for an L1 distance too, which is half of one.
+    CPP Lemma 3 (Kozuno et al. 2019) for the chain ``Q_K = T Q_{K-1} + error``, ``Q_0 = 0``, uniform
+    ``pi_0``, errors of at most ``error_bound``. The index follows the convention ``pi_K = G Q_K``
+    used in this package; the paper has ``pi_{K+1} = G Q_K`` and prints the same bound for
+    ``(pi_{K+1}, pi_K)``. ``alpha`` is the share of the KL weight. Corrected: the L1 distance is
+    twice the total variation, so ``L1 <= min( sqrt(2 KL), 2 sqrt(1 - exp(-KL)) )``; the paper uses
+    its exponential form without the 2.
     """
-    kl = 4.0 * error_sum(K, gamma, temperature, error_bound) + 2.0 * policy_change_bound(
-        K, alpha, gamma, temperature, r_max
-    )
+    change = policy_change_bound(K, alpha, gamma, temperature, r_max)
+    kl = 4.0 * error_sum(K, gamma, temperature, error_bound) + 2.0 * change
     return ChangeBound(kl, min(math.sqrt(2.0 * kl), 2.0 * math.sqrt(-math.expm1(-kl))))
 
 
 def theorem4_product(
     K: int, alpha: float, gamma: float, temperature: float, error_bound: float = 0.0
 ) -> float:
-    """Theorem 4's bound on ``delta DeltaA`` where Lemma 3 holds: ``8 min(C, 1 - exp(-2C)) / (1-gamma)``, ``C = C_K + 2 B_K``.
+    """``delta DeltaA <= 8 min(C, 1 - exp(-2C)) / (1-gamma)`` where Lemma 3 holds, C = C_K + 2 B_K.
 
-    From ``DeltaA <= 2 delta / (1-gamma)`` and ``delta^2 <= 4 min(C, 1 - exp(-2C))``. Corrected: the paper takes the second
-    branch 4 times too small (total variation for an L1 distance), and prints ``C_K + B_K`` for the case with errors, where
-    Lemma 3 gives ``2 C = 2 C_K + 4 B_K``.
+    From ``DeltaA <= 2 delta / (1-gamma)`` and ``delta^2 <= 4 min(C, 1 - exp(-2C))``. Corrected: the
+    paper's second branch is 4 times too small (total variation for an L1 distance), and with errors
+    it prints ``C_K + B_K`` where Lemma 3 gives ``2 C = 2 C_K + 4 B_K``.
     """
     # error_sum is linear in the error, so twice the error gives 2 B_K
     log_c = log_policy_change_bound(K, alpha, gamma, temperature, error_bound=2.0 * error_bound)
@@ -110,7 +113,7 @@ def theorem4_product(
     return 8.0 * min(c, -math.expm1(-2.0 * c)) / (1.0 - gamma)
 
 
-def theorem4(
+def theorem4_improvement(
     advantage: th.Tensor,
     K: int,
     alpha: float,
@@ -121,24 +124,24 @@ def theorem4(
 ) -> th.Tensor:
     """Improvement promised by Theorem 4 at its own zeta, for ``A >= 0``.
 
-    Printed: ``(1-gamma)^3 A^2 / (4 gamma) * max(1/(1 - exp(-2C)), 1/(4C))``. Corrected: the first branch is
-    ``1/(4 (1 - exp(-2C)))``, so ``(1-gamma)^3 A^2 / (16 gamma min(C, 1 - exp(-2C)))``, and ``A - A/(2 zeta*)`` where
-    ``zeta* > 1``. Exact: ``(1-gamma)^2`` instead of the cube.
+    Printed: ``(1-gamma)^3 A^2 / (4 gamma) * max(1/(1 - exp(-2C)), 1/(4C))``. Corrected: the first
+    branch is ``1/(4 (1 - exp(-2C)))``, so ``(1-gamma)^3 A^2 / (16 gamma min(C, 1 - exp(-2C)))``, and
+    ``A - A/(2 zeta*)`` where ``zeta* > 1``. Exact: ``(1-gamma)^2`` instead of the cube.
     """
-    return lemma2(
-        advantage, theorem4_product(K, alpha, gamma, temperature, error_bound), gamma, exact
-    )
+    product = theorem4_product(K, alpha, gamma, temperature, error_bound)
+    return lemma2(advantage, product, gamma, exact)
 
 
 def approximate_spi_product(gamma: float, r_max: float = 1.0) -> float:
     """A-SPI's bound on ``delta DeltaA``: ``4 r_max / (1-gamma)`` (printed for r_max = 1).
 
-    Holds if A(s) >= 0 in every state: then ``DeltaA <= max_s A(s) <= 2 r_max / (1-gamma)`` and ``delta <= 2``. For any new
-    policy the product is at most twice that, so that A-SPI's zeta, at most twice the best one, still cannot make J fall.
+    Holds if A(s) >= 0 in every state: then ``DeltaA <= max_s A(s) <= 2 r_max / (1-gamma)`` and
+    ``delta <= 2``. For any new policy the product is at most twice that, so A-SPI's zeta is at most
+    twice the best one and still cannot make J fall.
     """
     return 4.0 * r_max / (1.0 - gamma)
 
 
 def cpi_product(gamma: float, r_max: float = 1.0) -> float:
-    """The ``delta DeltaA`` for which CPI's zeta is the best one: ``4 r_max / (gamma (1-gamma))``, above A-SPI's."""
+    """The ``delta DeltaA`` for which CPI's zeta is the best one: ``4 r_max / (gamma (1-gamma))``."""
     return approximate_spi_product(gamma, r_max) / gamma

@@ -1,14 +1,14 @@
-"""Finite MDPs whose values are computed exactly, one or a whole batch at a time."""
+"""Finite MDPs whose values are computed exactly, one or a whole batch at a time; random ones to test on."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch as th
 
-from sb3_cpp.checks import check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 from sb3_cpp.regularization import log_one_hot, regularized_value
 
-__all__ = ["MDP", "Evaluation", "policy_advantage", "uniform_log_policy"]
+__all__ = ["MDP", "Evaluation", "garnet", "policy_advantage", "uniform_log_policy"]
 
 _SUM_TOLERANCE = 1e-9
 
@@ -23,7 +23,7 @@ class Evaluation(NamedTuple):
     visitation: th.Tensor
     """d(s) = (1-gamma) sum_t gamma^t P(s_t = s), shape (..., S); sums to 1."""
     J: th.Tensor
-    """(1-gamma) E sum_t gamma^t r_t = sum_s d(s) sum_a pi(a|s) r(s,a), shape (...): normalised, as in CPP Lemma 1."""
+    """(1-gamma) E sum_t gamma^t r_t = sum_s d(s) sum_a pi(a|s) r(s,a), shape (...): normalised."""
 
 
 def _first_bad(name: str, bad: th.Tensor, values: th.Tensor, allowed: str) -> None:
@@ -43,10 +43,10 @@ def _check_distribution(name: str, p: th.Tensor) -> None:
 
 @dataclass(frozen=True, eq=False)
 class MDP:
-    """Transitions, rewards, discount and start; leading dimensions, if any, are a batch of MDPs (or of trials).
+    """Transitions, rewards, discount and start; leading dimensions, if any, are a batch.
 
-    Policies are log-probabilities of shape (..., S, A) that broadcast against the batch. A terminal state is one that keeps
-    itself with reward 0.
+    Policies are log-probabilities of shape (..., S, A) that broadcast against the batch. A terminal
+    state is one that keeps itself with reward 0.
 
     :param transition: P(s'|s,a), shape (..., S, A, S)
     :param reward: r(s,a), shape (..., S, A)
@@ -103,9 +103,8 @@ class MDP:
 
     def backup(self, v: th.Tensor) -> th.Tensor:
         """``r(s,a) + gamma sum_s' P(s'|s,a) v(s')``, shape (..., S, A), of state values (..., S)."""
-        following = (
-            self.transition.flatten(-3, -2) @ v[..., None]
-        )  # one matrix per MDP: far faster than one per state
+        # one matrix per MDP: far faster than one per state
+        following = self.transition.flatten(-3, -2) @ v[..., None]
         return self.reward + self.gamma * following.reshape(self.reward.shape)
 
     def state_transition(self, log_policy: th.Tensor) -> th.Tensor:
@@ -114,9 +113,8 @@ class MDP:
 
     def _bellman_matrix(self, log_policy: th.Tensor) -> th.Tensor:
         """``I - gamma P_pi``, whose inverse sums over time."""
-        return th.eye(self.n_states, dtype=th.float64) - self.gamma * self.state_transition(
-            log_policy
-        )
+        identity = th.eye(self.n_states, dtype=th.float64)
+        return identity - self.gamma * self.state_transition(log_policy)
 
     def evaluate(self, log_policy: th.Tensor) -> Evaluation:
         """Exact V, Q, normalised visitation and J, by one factorisation of ``I - gamma P_pi``."""
@@ -125,18 +123,18 @@ class MDP:
         v = th.linalg.lu_solve(*factors, reward[..., None]).squeeze(-1)
         start: Any = self.start
         first = start.expand(v.shape)[..., None]
-        visitation = (1.0 - self.gamma) * th.linalg.lu_solve(*factors, first, adjoint=True).squeeze(
-            -1
-        )
+        visits = th.linalg.lu_solve(*factors, first, adjoint=True).squeeze(-1)
+        visitation = (1.0 - self.gamma) * visits
         return Evaluation(v, self.backup(v), visitation, (visitation * reward).sum(-1))
 
     def regularized_v(
         self, log_policy: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
     ) -> th.Tensor:
-        """Exact value with entropy bonus and KL penalty at every step, shape (..., S) (CPP Eq. sys_DPPbellman, signs mended).
+        """Exact value with entropy bonus and KL penalty at every step, shape (..., S).
 
-        ``V = r_pi + tau H(pi) - sigma KL(pi || baseline) + gamma P_pi V``, ``tau = (1-alpha) temperature``,
-        ``sigma = alpha temperature``. The regularised Q is its :meth:`backup`.
+        ``V = r_pi + tau H(pi) - sigma KL(pi || baseline) + gamma P_pi V`` with the entropy weight
+        ``tau = (1-alpha) temperature`` and the KL weight ``sigma = alpha temperature`` (CPP
+        Eq. sys_DPPbellman with the signs corrected). The regularised Q is its :meth:`backup`.
         """
         reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)
         return th.linalg.solve(self._bellman_matrix(log_policy), reward).squeeze(-1)
@@ -150,7 +148,7 @@ class MDP:
         temperature: float,
         backups: int,
     ) -> th.Tensor:
-        """State values after some backups of one policy, ``V <- r_pi + tau H - sigma KL + gamma P_pi V``, shape (..., S)."""
+        """``V <- r_pi + tau H - sigma KL + gamma P_pi V``, repeated, shape (..., S)."""
         reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)
         step = self.gamma * self.state_transition(log_policy)
         for _ in range(backups):
@@ -175,3 +173,31 @@ def uniform_log_policy(mdp: MDP) -> th.Tensor:
 def policy_advantage(q: th.Tensor, log_new: th.Tensor, log_old: th.Tensor) -> th.Tensor:
     """``A(s) = sum_a (new(a|s) - old(a|s)) Q_old(s,a)``, shape (..., S) (CPP Eq. expAdv)."""
     return ((log_new.exp() - log_old.exp()) * q).sum(-1)
+
+
+def garnet(
+    generator: th.Generator,
+    n_mdps: int,
+    n_states: int = 8,
+    n_actions: int = 3,
+    branching: int = 3,
+    gamma: float = 0.9,
+) -> MDP:
+    """A batch of random MDPs (Bhatnagar et al. 2009); rewards r(s,a) are uniform in [-1, 1].
+
+    Every (s,a) leads to ``branching`` random states with probabilities uniform on the simplex. The
+    start is state 0.
+    """
+    for name, value in (("n_mdps", n_mdps), ("n_states", n_states), ("n_actions", n_actions)):
+        check_whole_number(name, value, 1)
+    if check_whole_number("branching", branching, 1) > n_states:
+        raise InvalidArgument(f"branching must be at most n_states = {n_states}, got {branching}")
+    shape = (n_mdps, n_states, n_actions)
+    order = th.rand(*shape, n_states, dtype=th.float64, generator=generator)
+    successors = order.argsort(-1)[..., :branching]
+    uniform = th.rand(*shape, branching, dtype=th.float64, generator=generator)
+    weights = -uniform.clamp(min=1e-300).log()
+    transition = th.zeros(*shape, n_states, dtype=th.float64)
+    transition.scatter_(-1, successors, weights / weights.sum(-1, keepdim=True))
+    reward = 2.0 * th.rand(*shape, dtype=th.float64, generator=generator) - 1.0
+    return MDP(transition, reward, gamma)

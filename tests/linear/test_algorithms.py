@@ -1,3 +1,5 @@
+import zipfile
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -187,3 +189,25 @@ def test_saved_weights_load_as_a_policy_that_sb3_can_evaluate(tmp_path: Any) -> 
     assert mean == pytest.approx(1.0)
     with pytest.raises(InvalidArgument, match="trial"):
         load_policy(tmp_path / "w.npz", trial=2)
+
+
+def test_saved_weights_hold_no_further_array_under_an_older_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before numpy 2.2 savez had no argument allow_pickle and stored it as one more array."""
+
+    def older_savez(file: Path, *args: Any, **arrays: Any) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, values in arrays.items():
+                with archive.open(f"{name}.npy", "w") as member:
+                    np.lib.format.write_array(member, np.asanyarray(values))
+
+    basis = RadialBasis([0.0], [1.0], [11])
+    members = {"preferences", "temperature", *basis.arguments}
+    save_weights(tmp_path / "now.npz", basis, th.ones(1, 2, 11), 0.05)
+    monkeypatch.setattr(np, "savez", older_savez)
+    save_weights(tmp_path / "older.npz", basis, th.ones(1, 2, 11), 0.05)
+    for name in ("now.npz", "older.npz"):
+        with np.load(tmp_path / name) as file:
+            assert set(file.files) == members
+        assert load_policy(tmp_path / name).temperature == 0.05

@@ -1,7 +1,7 @@
 import pytest
 import torch as th
 
-from sb3_cpp.linear.mixture import Mixture
+from sb3_cpp.linear.policy import Mixture
 from sb3_cpp.regularization import log_boltzmann, log_mixture
 
 TRIALS, ACTIONS, M, TEMPERATURE = 2, 3, 4, 0.3

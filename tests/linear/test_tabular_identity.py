@@ -5,11 +5,10 @@ import torch as th
 
 from sb3_cpp.linear import LinearLearner, LinearQ, OneHot, Settings
 from sb3_cpp.linear.rollout import Buffer
-from sb3_cpp.tabular.algorithms import View
+from sb3_cpp.tabular.algorithms import RULES, View
+from sb3_cpp.tabular.algorithms import Settings as TabularSettings
 from sb3_cpp.tabular.algorithms import iterate as iterate_table
 from sb3_cpp.tabular.mdp import MDP
-from sb3_cpp.tabular.rules import RULES
-from sb3_cpp.tabular.rules import Settings as TabularSettings
 
 STATES, ACTIONS, COPIES, GAMMA = 5, 3, 4, 0.9
 

@@ -57,7 +57,9 @@ def test_deployed_policy_is_the_mixture_with_the_rules_zeta() -> None:
     mdp = world()
     for update in run(mdp, Settings("cpp", 0.1, 0.5)):
         log_c = coefficients.log_policy_change_bound(update.K, 0.5, mdp.gamma, 0.1)
-        expected = coefficients.theorem4(update.evidence.advantage, log_c, mdp.gamma, exact=True)
+        expected = coefficients.theorem4_zeta(
+            update.evidence.advantage, log_c, mdp.gamma, exact=True
+        )
         assert th.equal(update.zeta, expected)
         assert th.equal(
             update.log_deployed,

@@ -51,7 +51,7 @@ def test_every_rule_picks_the_best_zeta_for_its_product(rule: str, product: floa
         "espi": coefficients.exact_spi(advantage, scalar(2.0), scalar(1.0), GAMMA, exact=True),
         "aspi": coefficients.approximate_spi(advantage, GAMMA, exact=True),
         "cpi": coefficients.cpi(advantage, GAMMA, exact=True),
-        "cpp": coefficients.theorem4(advantage, log_c, GAMMA, exact=True),
+        "cpp": coefficients.theorem4_zeta(advantage, log_c, GAMMA, exact=True),
     }[rule]
     assert product is None or product == pytest.approx(
         {
@@ -74,7 +74,7 @@ def test_theorem4_takes_the_smaller_of_both_branches(temperature: float, branch:
     smaller = {"C": c, "1 - exp(-2C)": 1.0 - math.exp(-2.0 * c)}[branch]
     advantage = 1e-4
     expected = (1.0 - GAMMA) ** 3 * advantage**2 / (16.0 * GAMMA * smaller)
-    assert bounds.theorem4(
+    assert bounds.theorem4_improvement(
         scalar(advantage), 1, 0.5, GAMMA, temperature, exact=False
     ).item() == pytest.approx(expected)
 

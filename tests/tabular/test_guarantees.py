@@ -122,7 +122,7 @@ def test_scheme_1_mixture_is_no_worse_than_the_policy_it_started_from(
     ):
         assert (gain >= -TOLERANCE).all()
         if rule == "cpp":
-            promised = bounds.theorem4(
+            promised = bounds.theorem4_improvement(
                 update.evidence.advantage.clamp(min=0.0), update.K, gamma=mdp.gamma, **weights
             )
             assert (gain >= promised - TOLERANCE).all()
@@ -181,8 +181,12 @@ def test_check_fails_with_the_printed_delta() -> None:
     assert broken > 0
 
 
-def test_check_fails_with_the_printed_alpha() -> None:
-    """tau = 0.1, sigma = 0.3: a chain with the KL share 0.75 leaves the bound for the printed alpha tau/(tau+sigma) = 0.25."""
+def test_check_fails_with_the_share_of_the_entropy_weight_as_alpha() -> None:
+    """Entropy weight 0.1, KL weight 0.3: the bound needs the share of the KL weight, 0.75.
+
+    The printed alpha, tau/(tau+sigma) with tau said to be the entropy weight, is 0.25: the chain
+    leaves the bound for it.
+    """
     mdp = garnet(th.Generator().manual_seed(3), 100, gamma=0.3)
     updates = run(mdp, Settings("cvi", 0.4, 0.75, scheme="1", backups=1, regularized=True))
     assert all(change(u)[0] <= bounds.lemma3(u.K, 0.75, 0.3, 0.4).kl for u, _ in updates)

@@ -169,3 +169,18 @@ def test_a_wrong_entry_is_refused_by_name(arguments: dict, message: str) -> None
     MDP(**GOOD)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
         MDP(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_mdps": 2.7}, "n_mdps must be a whole number of at least 1, got 2.7"),
+        ({"n_states": 8.5}, "n_states must be a whole number of at least 1, got 8.5"),
+        ({"n_actions": 0}, "n_actions must be a whole number of at least 1, got 0"),
+        ({"branching": 2.7}, "branching must be a whole number of at least 1, got 2.7"),
+        ({"branching": 9}, "branching must be at most n_states = 8, got 9"),
+    ],
+)
+def test_a_garnet_of_a_broken_size_is_refused(wrong: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        garnet(**{"generator": th.Generator(), "n_mdps": 2, **wrong})

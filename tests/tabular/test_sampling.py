@@ -5,7 +5,7 @@ import torch as th
 
 from sb3_cpp.regularization import log_one_hot
 from sb3_cpp.tabular import DangerGrid
-from sb3_cpp.tabular.sampling import expected_rollout, model_from_counts, rollout
+from sb3_cpp.tabular.gridworld import expected_rollout, model_from_counts, rollout
 
 RIGHT, DOWN = 1, 2
 
