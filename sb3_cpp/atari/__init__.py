@@ -1,6 +1,8 @@
-"""Atari at full size on one machine: a replay buffer that stores each frame once, and ALE's native environments for SB3.
+"""Atari at full size on one machine: a replay buffer that stores each frame once, and ALE's native
+environments for SB3.
 
-The buffer needs nothing beyond SB3. The environments need the extra `atari`, so they are imported when first asked for.
+The buffer needs nothing beyond SB3. The environments need the extra `atari`; they are imported on
+first use.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,15 +11,7 @@ from sb3_cpp.atari.frame_buffer import FrameReplayBuffer, NStepFrameReplayBuffer
 
 if TYPE_CHECKING:
     from sb3_cpp.atari.game_ids import check_frame_skip
-    from sb3_cpp.atari.render import make_render_env
-    from sb3_cpp.atari.vec_env import AtariVecEnv, make_atari_vec_env
-
-_LAZY = {
-    "AtariVecEnv": "vec_env",
-    "make_atari_vec_env": "vec_env",
-    "make_render_env": "render",
-    "check_frame_skip": "game_ids",
-}
+    from sb3_cpp.atari.vec_env import AtariVecEnv, make_atari_vec_env, make_render_env
 
 __all__ = [
     "AtariVecEnv",
@@ -30,8 +24,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+    from sb3_cpp.atari import vec_env
 
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    return getattr(vec_env, name)

@@ -1,8 +1,9 @@
-"""A replay buffer that stores each frame of a frame stack once: an eighth of the memory of SB3's, the same samples to the bit.
+"""A replay buffer that stores each frame of a frame stack once: an eighth of the memory of SB3's,
+the same samples to the bit.
 
-SB3's ReplayBuffer keeps both stacks of every transition, so each 84x84 frame is stored eight times. Here a transition is
-n_stack + 1 numbers, the places of its frames in one array: the first n_stack of them are the observation, the last n_stack the
-next observation.
+SB3's ReplayBuffer keeps both stacks of every transition, so each 84x84 frame is stored eight times.
+Here a transition is n_stack + 1 numbers, the places of its frames in one array: the first n_stack
+of them are the observation, the last n_stack the next observation.
 """
 
 import warnings
@@ -18,15 +19,17 @@ from sb3_cpp.quick_replay import QuickReplayBuffer, gather
 
 try:
     import psutil  # type: ignore[import-untyped]
-except ImportError:  # then nobody can be warned, as in SB3
+except ImportError:  # then there is no warning, as in SB3
     psutil = None
 
-BLANK = 0  # the place of the black frame that pads the first stacks of every episode; stored once, never released
-RUN = 32  # frames of room that an environment takes at a time: its frames lie side by side, which makes gathering them faster
+# Place of the black frame that pads the first stacks of every episode; stored once, never released
+BLANK = 0
+# Frames reserved for an environment at a time: neighbouring frames are gathered faster
+RUN = 32
 
 
 class Stacks:
-    """Stands for the arrays `observations` and `next_observations` of SB3's buffer: `[rows, envs]` rebuilds stacks."""
+    """View in place of SB3's arrays `observations` and `next_observations`: rebuilds the stacks."""
 
     def __init__(self, buffer: "FrameReplayBuffer", shift: int):
         self.buffer = buffer
@@ -37,7 +40,7 @@ class Stacks:
         return (self.buffer.buffer_size, self.buffer.n_envs, *self.buffer.obs_shape)
 
     def __getitem__(self, key: Any) -> np.ndarray:
-        """Index rows and environments as in the full array; a trailing `:` for the pixels is allowed (SB3 writes one)."""
+        """Index rows and environments as in the full array; a trailing `:` (SB3's) is allowed."""
         while isinstance(key, tuple) and len(key) > 2 and key[-1] == slice(None):
             key = key[:-1]
         if isinstance(key, tuple) and len(key) > 2:
@@ -55,18 +58,26 @@ class Stacks:
 class FrameReplayBuffer(QuickReplayBuffer):
     """SB3's ReplayBuffer for stacked frames, each frame stored once.
 
-    Frames that no transition needs any more are released when the oldest transition is overwritten, so what is kept is what
-    the `buffer_size` transitions need: one frame per transition and one more per episode. Room for one extra frame in 16 is
-    reserved (the system hands out memory only when it is written); should episodes be so short that this does not suffice,
-    the array grows by a 32nd at a time. No transition is dropped for it: memory grows, at worst to 5/8 of SB3's.
+    Frames that no transition needs are released when the oldest transition is overwritten. Kept are
+    the frames of `buffer_size` transitions: one per transition and one more per episode. Room for
+    one extra frame in 16 is reserved (the system hands out memory when it is written). If episodes
+    are so short that this does not suffice, the array grows by a 32nd at a time, at worst to 5/8 of
+    SB3's memory; no transition is dropped.
 
-    A sample's observations and next observations are two views of the same new frames: do not change them in place.
-    Loading a pickled buffer holds it twice for a moment.
+    Observations and next observations of a sample are two views of the same frames: do not change
+    them in place. Loading a pickled buffer holds it twice for a moment.
 
     :param buffer_size: number of transitions, divided among the environments as in SB3
-    :param observation_space: uint8 images, channels first (n_stack, H, W) or last (H, W, n_stack), one channel per frame
-    :param optimize_memory_usage: must be False; SB3's own way to save half, which cannot handle time-outs
-    :param kwargs: further arguments of the parent class (n_steps and gamma for NStepFrameReplayBuffer)
+    :param observation_space: uint8 images, channels first (n_stack, H, W) or last (H, W, n_stack),
+        one channel per frame
+    :param action_space: of the environment
+    :param device: of the samples
+    :param n_envs: number of environments
+    :param optimize_memory_usage: must be False; SB3's own way to save half, which cannot handle
+        time-outs
+    :param handle_timeout_termination: whether to bootstrap at time limits, as in SB3
+    :param kwargs: further arguments of the parent class (n_steps and gamma for
+        NStepFrameReplayBuffer)
     """
 
     def __init__(
@@ -85,7 +96,7 @@ class FrameReplayBuffer(QuickReplayBuffer):
                 "optimize_memory_usage must be False for a frame buffer, which saves more, got True"
             )
         self.channels_first, self.n_stack, frame_shape = _frame_layout(observation_space)
-        # The parent makes everything but the observations, of which it is told that they have no pixels.
+        # The parent gets an observation without pixels, so that it allocates everything else
         super().__init__(
             buffer_size,
             spaces.Box(0, 255, (0,), np.uint8),
@@ -102,8 +113,8 @@ class FrameReplayBuffer(QuickReplayBuffer):
         self.next_observations = Stacks(self, shift=1)  # type: ignore[assignment]
 
         n_transitions = self.buffer_size * n_envs
-        # Beside the share for episode ends: the black frame, the first stacks, what one add takes before it releases, and
-        # the rest of each environment's last run.
+        # Room for episode ends, and: the black frame, the first stacks, what one add takes before
+        # it releases, the rest of each environment's last run
         self._planned = (
             1 + n_transitions + n_transitions // 16 + n_envs * (2 * (self.n_stack + 1) + RUN)
         )
@@ -121,7 +132,7 @@ class FrameReplayBuffer(QuickReplayBuffer):
 
     @property
     def n_frames(self) -> int:
-        """Frames that it holds, the black one among them."""
+        """Number of stored frames, with the black one."""
         return self._n_used - sum(map(len, self._free))
 
     def reset(self) -> None:
@@ -140,8 +151,9 @@ class FrameReplayBuffer(QuickReplayBuffer):
         stacks, next_stacks = self._as_stacks("obs", obs), self._as_stacks("next_obs", next_obs)
         if not np.array_equal(next_stacks[:, :-1], stacks[:, 1:]):
             raise InvalidArgument(
-                f"next_obs must be obs moved on by one frame, with {self.n_stack} frames of one channel stacked; it is not. "
-                "Is the environment frame-stacked, and does it give terminal_observation?"
+                f"next_obs must be obs moved on by one frame, with {self.n_stack} frames of one "
+                "channel stacked; it is not. Is the environment frame-stacked, and does it give "
+                "terminal_observation?"
             )
         row = np.empty((self.n_envs, self.n_stack + 1), dtype=np.int32)
         continued = self._continued(stacks)
@@ -177,15 +189,18 @@ class FrameReplayBuffer(QuickReplayBuffer):
         return obs if self.channels_first else np.moveaxis(obs, -1, 1)
 
     def _continued(self, stacks: np.ndarray) -> np.ndarray:
-        """For each environment, whether its stack is the previous next stack. Done flags are not asked: a caller may also
-        reset in mid-episode, and a lost life may leave the stack as it is."""
+        """For each environment, whether its stack is the previous next stack.
+
+        Done flags do not tell: a caller may reset in mid-episode, and a lost life may keep the
+        stack.
+        """
         if self.pos == 0 and not self.full:
             return np.zeros(self.n_envs, dtype=bool)
         previous = self.frames.take(self.places[self.pos - 1, :, 1:], axis=0)
         return np.array([np.array_equal(*pair) for pair in zip(previous, stacks)])
 
     def _store_stack(self, env: int, stack: np.ndarray) -> np.ndarray:
-        """Places of the frames of an episode's first stack; black frames and repetitions of the frame before take no room."""
+        """Places of an episode's first stack; black and repeated frames take no room."""
         places = np.empty(self.n_stack, dtype=np.int32)
         for i, frame in enumerate(stack):
             if not frame.any():
@@ -198,8 +213,10 @@ class FrameReplayBuffer(QuickReplayBuffer):
         return places
 
     def _take_place(self, env: int) -> int:
-        """A free place of this environment: the one it gave back last, which was its oldest frame's, so that its places fill
-        as a ring; if there is none, the first of a new run."""
+        """A free place of this environment, or the first of a new run.
+
+        The place released last, which held its oldest frame: so its places fill as a ring.
+        """
         free = self._free[env]
         if not free:
             first, self._n_used = self._n_used, self._n_used + RUN
@@ -209,7 +226,10 @@ class FrameReplayBuffer(QuickReplayBuffer):
         return free.pop()
 
     def _grow(self) -> None:
-        """Room for a 32nd more frames. Resizing in place copies nothing on Linux; numpy refuses it while a view is held."""
+        """Make room for a 32nd more frames.
+
+        Resizing in place copies nothing on Linux; numpy refuses it while somebody holds a view.
+        """
         shape = (self._n_used + max(len(self.frames) // 32, self.n_envs), *self.frames.shape[1:])
         try:
             self.frames.resize(shape)
@@ -219,8 +239,11 @@ class FrameReplayBuffer(QuickReplayBuffer):
             self.frames = grown
 
     def _release(self, oldest: np.ndarray, still_used: np.ndarray) -> None:
-        """Give back the frames of an overwritten row that the row after it does not use. No later row can use them then:
-        a row's frames are new or were in the row before, and no two environments share one."""
+        """Release the frames of an overwritten row that the row after it does not use.
+
+        No later row can use them: a row's frames are new or were in the row before, and no two
+        environments share one.
+        """
         unused = (oldest[:, :, None] != still_used[:, None, :]).all(axis=2) & (oldest != BLANK)
         for free, places, mask in zip(self._free, oldest, unused):
             free.extend(sorted(set(places[mask].tolist()), reverse=True))
@@ -246,15 +269,20 @@ class FrameReplayBuffer(QuickReplayBuffer):
 
 
 class NStepFrameReplayBuffer(FrameReplayBuffer, NStepReplayBuffer):
-    """SB3's NStepReplayBuffer with each frame stored once: `replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}`."""
+    """SB3's NStepReplayBuffer with each frame stored once.
 
-    _get_samples = (
-        NStepReplayBuffer._get_samples
-    )  # reads the stacks through `observations` and `next_observations`
+    Example: `replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}`.
+    """
+
+    # Reads the stacks through `observations` and `next_observations`
+    _get_samples = NStepReplayBuffer._get_samples
 
 
 def _frame_layout(space: spaces.Space) -> tuple[bool, int, tuple[int, int]]:
-    """Whether channels come first, the number of stacked frames, and a frame's (H, W); by SB3's rule that they are fewest."""
+    """Whether channels come first, the number of stacked frames, and a frame's (H, W).
+
+    The shortest axis is that of the channels, as in SB3.
+    """
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
         raise InvalidArgument(
             f"observation_space must be a stack of frames, a 3-dimensional uint8 Box, got {space}"
@@ -262,7 +290,8 @@ def _frame_layout(space: spaces.Space) -> tuple[bool, int, tuple[int, int]]:
     axis = int(np.argmin(space.shape))
     if axis == 1 or space.shape[axis] < 2:
         raise InvalidArgument(
-            f"observation_space must have its 2 or more stacked frames on the first or last axis, got shape {space.shape}"
+            "observation_space must have its 2 or more stacked frames on the first or last axis, "
+            f"got shape {space.shape}"
         )
     first, second = (n for i, n in enumerate(space.shape) if i != axis)
     return axis == 0, space.shape[axis], (first, second)

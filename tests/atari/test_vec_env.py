@@ -15,9 +15,14 @@ from stable_baselines3.common.vec_env import VecMonitor, VecVideoRecorder
 
 pytest.importorskip("ale_py")
 
-from sb3_cpp.atari import AtariVecEnv, FrameReplayBuffer, make_atari_vec_env, make_render_env
-from sb3_cpp.atari.game_ids import check_frame_skip
-from sb3_cpp.atari.parity import compare_in_step, parity_study
+from benchmarks.atari_parity import compare_in_step, parity_study
+from sb3_cpp.atari import (
+    AtariVecEnv,
+    FrameReplayBuffer,
+    check_frame_skip,
+    make_atari_vec_env,
+    make_render_env,
+)
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 
