@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from sb3_cpp.studies.gridworld_report import run_gridworld
-from sb3_cpp.studies.gridworld_study import GridworldSettings
+from sb3_cpp.studies.gridworld import GridworldSettings, run_gridworld
 from sb3_cpp.training.command_line import CommandLine, run_command
 from sb3_cpp.training.suites import load_yaml, settings_from
 

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sb3_cpp.studies.pendulum_run import run_pendulum
-from sb3_cpp.studies.pendulum_study import ALGORITHMS, PendulumSettings
+from sb3_cpp.studies.pendulum import ALGORITHMS, PendulumSettings, run_pendulum
 from sb3_cpp.training.command_line import CommandLine, run_command
 from sb3_cpp.training.suites import load_yaml, settings_from
 

@@ -3,8 +3,7 @@
 Exit code 0 if everything guaranteed held and the noisy case fell, 1 if not, 2 for a wrong argument.
 """
 
-from sb3_cpp.studies.certificate import CertificateSettings
-from sb3_cpp.studies.certificate_report import run_certificate
+from sb3_cpp.studies.certificate import CertificateSettings, run_certificate
 from sb3_cpp.training.command_line import CommandLine, run_command
 
 FLAGS = {

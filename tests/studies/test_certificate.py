@@ -5,9 +5,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sb3_cpp.studies import certificate_report
-from sb3_cpp.studies.certificate import CASES, Case, CertificateSettings
-from sb3_cpp.studies.certificate_report import run_certificate
+from sb3_cpp.studies import certificate
+from sb3_cpp.studies.certificate import CASES, Case, CertificateSettings, run_certificate
 
 SMALL = CertificateSettings(updates=2_000, iterations=10)
 
@@ -47,9 +46,9 @@ def test_nothing_guaranteed_is_violated_and_the_noisy_case_falls(
 def test_a_false_claim_ends_with_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: Case
 ) -> None:
-    monkeypatch.setattr(certificate_report, "CASES", (CASES[0], wrong))
-    monkeypatch.setattr(certificate_report, "_COLOURS", certificate_report._COLOURS[:2])
-    monkeypatch.setattr(certificate_report, "_DASHES", certificate_report._DASHES[:2])
+    monkeypatch.setattr(certificate, "CASES", (CASES[0], wrong))
+    monkeypatch.setattr(certificate, "_COLOURS", certificate._COLOURS[:2])
+    monkeypatch.setattr(certificate, "_DASHES", certificate._DASHES[:2])
     assert run_certificate(SMALL, tmp_path) == 1
     assert f"BROKEN by: {wrong.name}" in capsys.readouterr().out
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sb3_cpp.studies.gridworld_study import GridworldSettings
+from sb3_cpp.studies.gridworld import GridworldSettings
 from sb3_cpp.training.suites import load_yaml, settings_from
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -7,8 +7,16 @@ import pandas as pd
 import pytest
 
 from sb3_cpp.metrics import oscillation, welch_p_value
-from sb3_cpp.studies.gridworld_report import check_claims, run_gridworld, summary_table, trial_table
-from sb3_cpp.studies.gridworld_study import ALGORITHMS, Curves, GridworldSettings, learn
+from sb3_cpp.studies.gridworld import (
+    ALGORITHMS,
+    Curves,
+    GridworldSettings,
+    check_claims,
+    learn,
+    run_gridworld,
+    summary_table,
+    trial_table,
+)
 from sb3_cpp.threads import torch_threads
 
 

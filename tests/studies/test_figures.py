@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_cpp.analysis.didactic_plots import (
+from sb3_cpp.analysis.didactic_plots import new_figure
+from sb3_cpp.metrics import oscillation
+from sb3_cpp.studies.figures import (
     STYLES,
-    new_figure,
     plot_oscillation,
     plot_returns,
     plot_zeta,
     save_comparison,
 )
-from sb3_cpp.metrics import oscillation
 
 RNG = np.random.default_rng(0)
 CURVES = {

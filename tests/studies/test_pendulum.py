@@ -8,15 +8,15 @@ import torch as th
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.linear import BadObservation, load_policy
-from sb3_cpp.studies import pendulum_parts
-from sb3_cpp.studies.pendulum_run import run_pendulum
-from sb3_cpp.studies.pendulum_study import (
+from sb3_cpp.studies import pendulum
+from sb3_cpp.studies.pendulum import (
     ALGORITHMS,
     PendulumSettings,
     Record,
     drive,
     is_upright,
     learn,
+    run_pendulum,
 )
 from sb3_cpp.training.suites import load_yaml, settings_from
 from tests.training.test_scripts import Run, run
@@ -132,7 +132,7 @@ def test_an_error_while_learning_is_one_line_and_keeps_what_was_seen(
             if algo == "cvi":
                 raise BadObservation("observation must be finite, got nan")
 
-    monkeypatch.setattr(pendulum_parts, "learn", breaks_off)
+    monkeypatch.setattr(pendulum, "learn", breaks_off)
     settings = PendulumSettings(trials=2, iterations=3, steps=200, algos=("cpp", "cvi"))
     assert run_pendulum(settings, tmp_path / "p", jobs=1) == 1
     said = capsys.readouterr().err

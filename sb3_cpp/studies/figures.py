@@ -1,0 +1,108 @@
+"""Figures of the paper's didactic studies: return with its spread, oscillation bars, zeta over K.
+
+Every function draws into given axes from arrays of shape (trials, iterations) or (trials,), keyed by
+algorithm, so that the gridworld and the pendulum share them.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from sb3_cpp.analysis.didactic_plots import Style, dress, new_figure, save_figure
+from sb3_cpp.metrics import Oscillation, significance_stars, welch_p_value
+
+Samples = Mapping[str, NDArray[np.float64]]
+
+STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
+    "cpp": Style("CPP", "#0072B2", "-"),
+    "cvi": Style("CVI", "#D55E00", "--"),
+    "espi": Style("E-SPI", "#000000", "-."),
+    "aspi": Style("A-SPI", "#009E73", ":"),
+    "cpi": Style("CPI", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
+    "cpp_1": Style("CPP, scheme 1", "#56B4E9", (0, (6, 2))),
+    "linear_cpp": Style("linear CPP", "#004C7A", (0, (3, 1, 1, 1))),
+    "espi_printed": Style("E-SPI, printed δ", "#999999", (0, (1, 2))),
+}
+_FONT = 9
+_ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too
+
+
+def _line(ax: Axes, algo: str, y: NDArray[np.float64]) -> None:
+    """One algorithm's line over K = 1, 2, ..."""
+    label, colour, dashes = STYLES[algo]
+    K = np.arange(1, y.size + 1)
+    ax.plot(K, y, color=colour, linestyle=dashes, label=label, linewidth=1.6)
+
+
+def plot_returns(ax: Axes, returns: Samples, ylabel: str = "return") -> None:
+    """Mean over trials with a band of one standard deviation."""
+    for algo, curves in returns.items():
+        mean, sd = curves.mean(axis=0), curves.std(axis=0, ddof=1)
+        _line(ax, algo, mean)
+        K, colour = np.arange(1, mean.size + 1), STYLES[algo].colour
+        ax.fill_between(K, mean - sd, mean + sd, color=colour, alpha=0.13, linewidth=0)
+    dress(ax, "Return, mean ± 1 sd over trials", "iteration K", ylabel)
+
+
+def plot_oscillation(
+    ax: Axes, oscillations: Mapping[str, Oscillation], reference: str = "cvi"
+) -> None:
+    """Bars of both norms with standard errors; stars: Welch's test against the reference."""
+    width, norms = 0.8 / len(oscillations), ("inf", "l2")
+    for i, (algo, values) in enumerate(oscillations.items()):
+        samples = [getattr(values, norm) for norm in norms]
+        means = [sample.mean() for sample in samples]
+        errors = [sample.std(ddof=1) / np.sqrt(sample.size) for sample in samples]
+        x = np.arange(len(norms)) + (i - (len(oscillations) - 1) / 2) * width
+        style: dict[str, Any] = {"color": STYLES[algo].colour, "label": STYLES[algo].label}
+        ax.bar(x, means, 0.9 * width, yerr=errors, error_kw=_ERROR_BAR, **style)
+        if algo == reference or reference not in oscillations:
+            continue
+        for j, norm in enumerate(norms):
+            p_value = welch_p_value(samples[j], getattr(oscillations[reference], norm))
+            ax.annotate(
+                significance_stars(p_value),
+                (x[j], means[j] + errors[j]),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                fontsize=_FONT - 2,
+            )
+    dress(ax, f"Oscillation (stars: against {STYLES[reference].label})", "", "mean over trials")
+    ax.set_xticks(range(len(norms)), [r"$\|OJ\|_\infty$", r"$\|OJ\|_2$"], fontsize=_FONT)
+    ax.margins(y=0.12)
+    ax.grid(axis="x", visible=False)
+
+
+def plot_zeta(ax: Axes, zetas: Samples, floor: float = 1e-6) -> None:
+    """Mean coefficient over K on a logarithmic axis; values below ``floor`` lie on it."""
+    for algo, curves in zetas.items():
+        _line(ax, algo, np.maximum(curves.mean(axis=0), floor))
+    ax.set_yscale("log")
+    ax.set_ylim(0.7 * floor, 1.6)
+    dress(ax, "Coefficient, mean over trials", "iteration K", r"$\zeta$")
+
+
+def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:
+    """One bar per algorithm with its standard error."""
+    for i, (algo, values) in enumerate(samples.items()):
+        error = values.std(ddof=1) / np.sqrt(values.size)
+        ax.bar(i, values.mean(), 0.7, yerr=error, color=STYLES[algo].colour, error_kw=_ERROR_BAR)
+    dress(ax, title, "", ylabel)
+    ax.set_xticks(range(len(samples)), [STYLES[algo].label for algo in samples], fontsize=_FONT - 1)
+    ax.grid(axis="x", visible=False)
+
+
+def save_comparison(
+    path: Path, returns: Samples, oscillations: Mapping[str, Oscillation], ylabel: str
+) -> Path:
+    """The paper's figure: return on the left, oscillation on the right."""
+    figure, (left, right) = new_figure()
+    plot_returns(left, returns, ylabel)
+    plot_oscillation(right, oscillations)
+    return save_figure(figure, path, legend_from=left)
