@@ -7,7 +7,7 @@ given as log-probabilities. ``temperature = tau + sigma`` is the sum of the entr
     entropy weight  tau   = (1 - alpha) * temperature
     KL weight       sigma = alpha * temperature
 
-Reference: Zhu, Kitamura, Matsubara, "Cautious Policy Programming" (CPP); the README lists the deviations from its print.
+Reference: Zhu, Kitamura, Matsubara, "Cautious Policy Programming" (CPP); docs/theory/deviations.md lists the deviations from its print.
 """
 
 import math
