@@ -37,7 +37,7 @@ class Settings(tabular.Settings):
     :param ridge: penalty of the regression
     :param ridge_centre: where the penalty pulls the weights: "previous" ones, or "zero" as printed
     :param tracker_start: m_0 and M_0 from the "first" buffer, or "zero"
-    :param printed_delta: E-SPI with the paper's ``max_s |sum_a (new - old)|``, which is 0 but for rounding
+    :param printed_delta: E-SPI with the paper's ``max_s |sum_a (new - old)|``, 0 but for rounding
     """
 
     scheme: str = "1b"
@@ -104,7 +104,7 @@ class LinearLearner:
 
     @property
     def next_preferences(self) -> th.Tensor:
-        """Weights of pi_{K+1} = G Q_K, the newest policy of the chain, shape (trials, groups, F)."""
+        """Weights of pi_{K+1} = G Q_K, the newest of the chain, shape (trials, groups, F)."""
         return self.theta + self.settings.alpha * self.preferences
 
     def _log_policy(self, phi: th.Tensor, preferences: th.Tensor) -> th.Tensor:

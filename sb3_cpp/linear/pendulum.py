@@ -26,7 +26,7 @@ EPISODE_STEPS = 500
 
 @dataclass(frozen=True)
 class Physics:
-    """A uniform rod as in gymnasium's Pendulum-v1, with the paper's length, mass, torques and reward."""
+    """A uniform rod as in gymnasium's Pendulum-v1; length, mass, torques, reward: the paper's."""
 
     length: float = 1.5
     mass: float = 1.0
@@ -222,7 +222,7 @@ def _box(x: float, y: float, radius: float) -> tuple[float, float, float, float]
 
 
 def _draw_push(pen: "ImageDraw.ImageDraw", centre: float, radius: float, push: float) -> None:
-    """An arc around the pivot with a head in the direction of the torque, as long as it is large."""
+    """An arc around the pivot, headed in the direction of the torque, in proportion to it."""
     turn = math.copysign(1.0, push)
     half = 70.0 * min(abs(push), 1.0)
     arc_width = max(2, int(radius / 6))

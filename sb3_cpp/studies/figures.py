@@ -1,7 +1,7 @@
 """Figures of the paper's didactic studies: return with its spread, oscillation bars, zeta over K.
 
-Every function draws into given axes from arrays of shape (trials, iterations) or (trials,), keyed by
-algorithm, so that the gridworld and the pendulum share them.
+Every function draws into given axes from arrays of shape (trials, iterations) or (trials,), keyed
+by algorithm: the gridworld and the pendulum share them.
 """
 
 from collections.abc import Mapping

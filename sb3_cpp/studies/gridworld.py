@@ -1,4 +1,4 @@
-"""Section 5.1 of the paper: five algorithms learn the danger gridworld from rollouts, all trials at once."""
+"""Section 5.1 of the paper: learn the danger gridworld from rollouts, all trials at once."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -35,10 +35,11 @@ CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
 @dataclass(frozen=True)
 class GridworldSettings(DangerGrid):
-    """Everything that decides the numbers: the world and how it is learned; ``configs/gridworld.yml`` gives the sources.
+    """Everything that decides the numbers; ``configs/gridworld.yml`` gives the sources.
 
-    The entropy weight is the paper's tau, the KL weight its sigma. ``cpp_rule`` is the coefficient that the algorithm "cpp"
-    uses: the adaptive one of Algorithm 1, Eq. linear_cpp, or Theorem 4 with both branches ("cpp").
+    ``ent_coef`` and ``kl_coef`` are the weights of entropy and KL. ``cpp_rule`` is the coefficient
+    of the algorithm "cpp": the adaptive one of Algorithm 1, Eq. linear_cpp, or Theorem 4 with both
+    branches ("cpp").
     """
 
     trials: int = 100
@@ -63,9 +64,8 @@ class GridworldSettings(DangerGrid):
             raise InvalidArgument(
                 f"danger must be a list of cells [row, column], got {self.danger!r}"
             )
-        object.__setattr__(
-            self, "danger", tuple(tuple(cell) for cell in self.danger)
-        )  # YAML has lists
+        cells = tuple(tuple(cell) for cell in self.danger)  # YAML has lists
+        object.__setattr__(self, "danger", cells)
         super().__post_init__()
         check_whole_number("trials", self.trials, 2)
         check_whole_number("seed", self.seed, 0)
@@ -97,7 +97,7 @@ class GridworldSettings(DangerGrid):
 
 
 class Curves(NamedTuple):
-    """What one algorithm did, arrays of shape (trials, iterations); ``returns`` and ``danger_visits`` by series."""
+    """What one algorithm did: arrays of shape (trials, iterations), two of them by series."""
 
     returns: dict[str, NDArray[np.float64]]
     danger_visits: dict[str, NDArray[np.float64]]
@@ -117,7 +117,7 @@ class _Learner:
         }
 
     def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
-        """One iteration: R_K is the return of one rollout, or of all the rollouts there could be."""
+        """One iteration; R_K is the return of the rollout, or its exact expectation."""
         episode = rollout(self.settings, log_deployed, self.settings.horizon, self.generator)
         expected = expected_rollout(self.settings, log_deployed, self.settings.horizon)
         self.rows["rollout return"].append(episode.returns)
@@ -131,11 +131,10 @@ class _Learner:
 
 
 def learn(settings: GridworldSettings, algo: str) -> Curves:
-    """Run one algorithm for all trials; the result depends on the settings and the algorithm alone."""
+    """Run one algorithm for all trials; the result depends only on settings and algorithm."""
     check_choice("algo", algo, ALGORITHMS)
-    entropy = np.random.SeedSequence([settings.seed, ALGORITHMS.index(algo)]).generate_state(
-        1, np.uint64
-    )[0]
+    seeds = np.random.SeedSequence([settings.seed, ALGORITHMS.index(algo)])
+    entropy = seeds.generate_state(1, np.uint64)[0]
     learner = _Learner(settings, th.Generator().manual_seed(int(entropy >> 1)))
     updates = iterate(settings.algorithm(algo), learner.uniform, learner, settings.iterations)
     zeta = _stack([update.zeta for update in updates])
@@ -158,7 +157,7 @@ SIGNIFICANT = 0.05
 
 
 class Claim(NamedTuple):
-    """A sentence of the paper's Section 5.1 against the numbers; p-values are Welch's, two-sided."""
+    """A sentence of the paper's Section 5.1 and the numbers; p-values: Welch's, two-sided."""
 
     claim: str
     series: str
@@ -206,7 +205,7 @@ def trial_table(results: Results) -> pd.DataFrame:
 
 
 def summary_table(trials: pd.DataFrame) -> pd.DataFrame:
-    """One row per algorithm and series: means and standard deviations over trials, p of both oscillations against CVI."""
+    """One row per algorithm and series: mean and sd over trials, p of oscillation against CVI."""
     measures = ["oscillation_inf", "oscillation_l2", "final_return", "danger_visits"]
     rows = []
     for (algo, series), group in trials.groupby(["algo", "series"], sort=False):
@@ -225,8 +224,9 @@ def summary_table(trials: pd.DataFrame) -> pd.DataFrame:
 def check_claims(trials: pd.DataFrame) -> list[Claim]:
     """Each claim compares one measure of two algorithms, in the direction the paper states.
 
-    Section 5.1: "CVI learned policies that visited danger regions more often and result in delayed convergence compared to
-    CPP"; "the slightly worse oscillation value of CPP than SPI"; "SPI performance should upper bound that of CPP".
+    Section 5.1: "CVI learned policies that visited danger regions more often and result in delayed
+    convergence compared to CPP"; "the slightly worse oscillation value of CPP than SPI"; "SPI
+    performance should upper bound that of CPP".
     """
     statements = (
         ("l2 oscillation: CPP < CVI", "cpp", "cvi", "oscillation_l2"),
@@ -244,21 +244,13 @@ def check_claims(trials: pd.DataFrame) -> list[Claim]:
                 for algo in (first, second)
             )
             p = welch_p_value(a, b)
-            claims.append(
-                Claim(
-                    statement,
-                    series,
-                    a.mean(),
-                    b.mean(),
-                    p,
-                    _verdict(a.mean() - b.mean(), p, measure),
-                )
-            )
+            verdict = _verdict(a.mean() - b.mean(), p, measure)
+            claims.append(Claim(statement, series, a.mean(), b.mean(), p, verdict))
     return claims
 
 
 def _verdict(difference: float, p_value: float, measure: str) -> str:
-    """Less needs significance; "no lower", said of the return, only the mean."""
+    """ "Less" needs significance; "no lower", said of the return, only the mean."""
     if measure == "final_return" and difference >= 0.0:
         return "reproduces"
     if p_value >= SIGNIFICANT:
@@ -286,32 +278,18 @@ def print_results(summary: pd.DataFrame, claims: list[Claim]) -> None:
         norms = [
             f"{row[f'oscillation_{norm}']:.3f} ({_p(row[f'p_{norm}'])})" for norm in ("inf", "l2")
         ]
-        final, danger = (
-            f"{row['final_return']:.2f} ± {row['final_return_sd']:.2f}",
-            f"{row['danger_visits']:.1f}",
-        )
+        final = f"{row['final_return']:.2f} ± {row['final_return_sd']:.2f}"
+        danger = f"{row['danger_visits']:.1f}"
         rows.append([STYLES[row["algo"]].label, row["series"], *norms, final, danger])
-    columns = (
-        "algo",
-        "series",
-        "osc. inf (p)",
-        "osc. l2 (p)",
-        "final return ± sd",
-        "danger visits",
-    )
-    print_table(
-        "Danger gridworld, means over trials (in brackets: p against CVI)", columns, rows, text=2
-    )
+    title = "Danger gridworld, means over trials (in brackets: p against CVI)"
+    measures = ("osc. inf (p)", "osc. l2 (p)", "final return ± sd", "danger visits")
+    print_table(title, ("algo", "series", *measures), rows, text=2)
     rows = [
         [c.claim, c.series, c.verdict, f"{c.first:.3f} : {c.second:.3f}", _p(c.p_value)]
         for c in claims
     ]
-    print_table(
-        "The paper's claims on these numbers",
-        ("claim", "series", "verdict", "means", "p"),
-        rows,
-        text=3,
-    )
+    columns = ("claim", "series", "verdict", "means", "p")
+    print_table("The paper's claims on these numbers", columns, rows, text=3)
 
 
 def _p(value: float) -> str:
@@ -319,7 +297,7 @@ def _p(value: float) -> str:
 
 
 def run_gridworld(settings: GridworldSettings, out: str | Path, force: bool = False) -> Path:
-    """The whole study: learn, write summary.csv, curves.csv, claims.csv and figures, print the tables; returns the folder."""
+    """The whole study: learn, write tables and figures, print the tables; returns the folder."""
     folder = open_run_folder(out, asdict(settings), force)
     bar = track(ALGORITHMS, "learning", console=Console(stderr=True), transient=True)
     with torch_threads(1):

@@ -1,4 +1,4 @@
-"""Section 5.2 of the paper: CVI, CPP, SPI and CPI learn the pendulum swing-up with linear features, all trials at once."""
+"""Section 5.2 of the paper: learn the pendulum swing-up with linear features, in many trials."""
 
 import math
 import multiprocessing
@@ -38,7 +38,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 RIGHT = 2
 """The action of positive torque."""
 PART = 50
-"""Trials that learn in one array program: few enough for a processor's cache, and two parts for two processors."""
+"""Trials in one array program: they fit the cache, and 100 trials make parts for two cores."""
 LAST_STEPS, UPRIGHT = 200, 0.3
 """Solved: mean |angle| below 0.3 over the last 200 steps."""
 
@@ -47,8 +47,8 @@ LAST_STEPS, UPRIGHT = 200, 0.3
 class PendulumSettings:
     """Everything that decides the numbers; ``configs/pendulum.yml`` gives the sources.
 
-    The entropy weight is the paper's tau, the KL weight its sigma. ``action_centres`` 0 means weights per action; otherwise
-    the joint features over [s, a] as printed.
+    ``ent_coef`` and ``kl_coef`` are the weights of entropy and KL. ``action_centres`` 0 means
+    weights per action; otherwise the joint features over [s, a] as printed.
     """
 
     trials: int = 100
@@ -109,18 +109,8 @@ class PendulumSettings:
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in the coefficient, and CPP in the scheme."""
         temperature = self.ent_coef + self.kl_coef
-        shared = (
-            "gamma",
-            "ridge",
-            "ridge_centre",
-            "backups",
-            "regularized",
-            "rho1",
-            "rho2",
-            "tracker_start",
-            "r_max",
-        )
-        values: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        shared = "gamma ridge ridge_centre backups regularized rho1 rho2 tracker_start r_max"
+        values: dict[str, Any] = {name: getattr(self, name) for name in shared.split()}
         values["scheme"] = self.cpp_scheme if algo == "cpp" else self.scheme
         return Settings(
             temperature=temperature, alpha=self.kl_coef / temperature, **(values | ALGORITHMS[algo])
@@ -155,7 +145,7 @@ class Record:
     preferences: th.Tensor = field(default_factory=lambda: th.zeros(0))
     """Weights of the newest policy of the chain, (trials, actions, M)."""
     solved_greedily: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    """Whether each trial's weights hold the pendulum of the gymnasium environment up, once learning is over."""
+    """Whether each trial's final weights hold the gymnasium pendulum up."""
     seconds: float = 0.0
 
     def add(self, iteration: Iteration) -> None:
@@ -191,7 +181,7 @@ class Record:
         return np.stack(getattr(self, name), axis=-1)
 
     def guaranteed_improvement(self) -> float:
-        """Mean over trials and iterations of what A-SPI's bound promises, ``(1-gamma)^3 A^2 / (8 gamma)`` (Sec. 5.2)."""
+        """Mean of what A-SPI's bound promises, ``(1-gamma)^3 A^2 / (8 gamma)`` (Sec. 5.2)."""
         advantage, zeta = (th.from_numpy(self.curves(name)) for name in ("advantage", "zeta"))
         return float(clipped_improvement(advantage.clamp(min=0.0), zeta).mean())
 
@@ -202,9 +192,9 @@ def is_upright(angles: th.Tensor) -> th.Tensor:
 
 
 def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) -> Iterator[int]:
-    """Run one algorithm for the trials of a part, yielding K after each iteration; what is seen goes into the record.
+    """Run one algorithm for the trials of a part, yielding K after each iteration is recorded.
 
-    The result depends on the settings, the algorithm and the part alone, not on which others run.
+    The result depends only on the settings, the algorithm and the part, not on which others run.
     """
     seed = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo), part])
     entropy, trials = seed.generate_state(1, np.uint64)[0], settings.part_sizes[part]
@@ -219,12 +209,9 @@ def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) 
 
 
 def drive(settings: PendulumSettings, preferences: th.Tensor) -> th.Tensor:
-    """Angles (trials, steps) of the gymnasium environment, each trial driven by its most probable actions."""
-    env, features, weights = (
-        GymBatch(ENV_ID, len(preferences)),
-        settings.basis(),
-        preferences.numpy(),
-    )
+    """Angles (trials, steps) of the gymnasium environment under the most probable actions."""
+    env, features = GymBatch(ENV_ID, len(preferences)), settings.basis()
+    weights = preferences.numpy()
     states, angles = env.reset(), []
     for _ in range(settings.steps):
         transition = env.step(np.einsum("nam,nm->na", weights, features(states)).argmax(1))
@@ -262,12 +249,9 @@ _shared: Any = None
 def _enter_worker(reached: Any, stop: Any) -> None:
     global _shared
     _shared = reached, stop
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the parent, which stops everyone after their iteration
-    th.set_num_threads(
-        1
-    )  # with small tables, more of them only wait for each other (7 times longer if busy)
+    # Ctrl-C reaches the parent, which stops every worker after its iteration
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    th.set_num_threads(1)  # with small tables, more threads wait for each other
 
 
 def _learn_part(settings: PendulumSettings, part: Part, place: int) -> Learned:
@@ -297,9 +281,8 @@ class Learners:
             for algo in settings.algos
             for number in range(len(settings.part_sizes))
         ]
-        context = multiprocessing.get_context(
-            "fork" if sys.platform == "linux" else "spawn"
-        )  # a fork starts at once
+        # a fork starts at once
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
         self.reached = context.Array("i", len(self.parts))
         self.stop = context.Event()
         workers = min(jobs or os.cpu_count() or 1, len(self.parts))
@@ -313,7 +296,7 @@ class Learners:
         return sum(self.reached[i] for i, part in enumerate(self.parts) if part.algo == algo)
 
     def follow(self, on_moment: Callable[[], None]) -> Iterator[Learned]:
-        """The parts in the order in which they end; ``on_moment`` is called several times a second."""
+        """Yield the parts as they end; ``on_moment`` is called several times a second."""
         waiting = set(self.futures)
         while waiting:
             done, waiting = wait(waiting, timeout=0.1, return_when="FIRST_COMPLETED")
@@ -341,17 +324,16 @@ def learners(settings: PendulumSettings, jobs: int | None = None) -> Iterator[Le
 def run_pendulum(
     settings: PendulumSettings, out: str | Path, force: bool = False, jobs: int | None = None
 ) -> int:
-    """The whole study; returns 0, or 1 if learning broke off, with what was seen until then on disk.
+    """The whole study; returns 0, or 1 if learning failed, with the curves until then on disk.
 
-    :param jobs: processes at once, each with a part of the trials of an algorithm (default: one per processor); the numbers
-        do not depend on it
+    :param jobs: processes, each with a part of the trials of an algorithm (default: one per core);
+        the numbers do not depend on it
     """
     if jobs is not None:
         check_whole_number("jobs", jobs, 1)
     folder = open_run_folder(out, asdict(settings), force)
     with learners(settings, jobs) as team:
-        from sb3_cpp.studies.pendulum_report import (
-            write_results,
-        )  # loading it takes a second, while they learn
+        # loading it takes a second, while they learn
+        from sb3_cpp.studies.pendulum_report import write_results
 
         return write_results(settings, team, folder)

@@ -51,7 +51,7 @@ def curve_table(record: Record, first_trial: int = 0) -> pd.DataFrame:
 
 
 def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
-    """One row per trial: what the tests of significance compare, and whether its weights solve the gymnasium environment."""
+    """One row per trial: the samples of the significance tests, and whether it was solved."""
     norms = oscillation(record.curves("returns"))
     return pd.DataFrame(
         {
@@ -67,7 +67,7 @@ def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
 
 
 def summary_table(trials: pd.DataFrame, records: Records) -> pd.DataFrame:
-    """One row per algorithm: means over trials, p of both oscillations against CVI (if it was run), zeta and seconds."""
+    """One row per algorithm: means over trials, p of oscillation against CVI, zeta, seconds."""
     rows = []
     for algo, group in trials.groupby("algo", sort=False):
         record, zeta = records[str(algo)], records[str(algo)].curves("zeta")
@@ -106,32 +106,23 @@ def print_summary(summary: pd.DataFrame, settings: PendulumSettings) -> None:
         zeta = [f"{row[name]:.2g}" for name in ("zeta_first", "zeta_mean", "zeta_last")]
         coefficients.append([label, *zeta, f"{row['seconds']:.1f}"])
     title = f"Pendulum swing-up, gamma {settings.gamma}, means over {settings.trials} trials"
-    columns = (
-        "algo",
-        "osc. inf (p)",
-        "osc. l2 (p)",
-        "last return ± sd",
-        "solved",
-        "solved greedily",
-    )
-    print_table(f"{title} (in brackets: p against CVI)", columns, results)
-    print_table(
-        "zeta and time",
-        ("algo", "zeta, K=1", "zeta, mean", "zeta, last K", "seconds"),
-        coefficients,
-    )
+    measures = ("osc. inf (p)", "osc. l2 (p)", "last return ± sd", "solved", "solved greedily")
+    print_table(f"{title} (in brackets: p against CVI)", ("algo", *measures), results)
+    columns = ("algo", "zeta, K=1", "zeta, mean", "zeta, last K", "seconds")
+    print_table("zeta and time", columns, coefficients)
     aspi = summary[summary.algo == "aspi"]
     if len(aspi):
         print(
             f"A-SPI: mean zeta {aspi.zeta_mean.iloc[0]:.2e} (paper {PAPER_ASPI['zeta']:.2e}), "
-            f"mean guaranteed improvement {aspi.improvement.iloc[0]:.2e} (paper {PAPER_ASPI['improvement']:.2e})"
+            f"mean guaranteed improvement {aspi.improvement.iloc[0]:.2e} "
+            f"(paper {PAPER_ASPI['improvement']:.2e})"
         )
 
 
 def save_figures(
     settings: PendulumSettings, records: Records, trials: pd.DataFrame, folder: Path, pool: Executor
 ) -> None:
-    """Return and oscillation, zeta over K, the policy surfaces, and a swing-up learned by the first algorithm that can."""
+    """Return and oscillation, zeta over K, policy surfaces, and a swing-up of a solved trial."""
     solved = trials[trials.solved_greedy]
     if len(solved):
         best = solved.iloc[0]
@@ -158,7 +149,7 @@ def save_figures(
 
 
 def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> int:
-    """Files of each algorithm as soon as it is learned, tables and figures of all; returns 1 if learning broke off."""
+    """Files of each algorithm when it ends, then tables and figures; 1 if learning failed."""
     records = _follow(settings, team, folder)
     if records is None:
         return 1
@@ -175,7 +166,7 @@ def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> i
 
 
 def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[str, Record] | None:
-    """The record of every algorithm, each on disk as soon as it is whole; None (and an error said) if learning broke off."""
+    """The record of every algorithm, saved when it is complete; None and a message on failure."""
     learned: dict[str, list[Learned]] = {algo: [] for algo in settings.algos}
     with Progress(console=Console(stderr=True), transient=True) as bar:
         total = settings.iterations * len(settings.part_sizes)
@@ -228,7 +219,7 @@ def joined(results: Sequence[Learned]) -> Record:
 
 
 def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
-    """Curves and weights of an algorithm that is done."""
+    """Curves and weights of an algorithm that has ended."""
     record = joined(results)
     save_curves(settings, results, folder / f"curves_{record.algo}.csv")
     temperature = settings.ent_coef + settings.kl_coef
@@ -249,15 +240,12 @@ def save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Pa
 # --- pictures -------------------------------------------------------------------------------------
 
 _EVERY = 5  # steps between the lines of a surface: 500 lines would be a black patch
-_FRAMES, _STRIP_STEPS = (
-    10,
-    90,
-)  # the swing-up takes about 80 steps; after it the picture stands still
+_FRAMES, _STRIP_STEPS = 10, 90  # the swing-up takes about 80 steps
 _GIF_STEPS = 100
 
 
 def save_surfaces(surfaces: Mapping[str, NDArray[np.float64]], path: Path) -> None:
-    """P(swing right) of the acting policy over time step and iteration, (iterations, steps) for each algorithm."""
+    """P(swing right) of the acting policy, an array (iterations, steps) for each algorithm."""
     figure = Figure(figsize=(4.0 * len(surfaces), 3.7))
     FigureCanvasAgg(figure)
     for i, (algo, probability) in enumerate(surfaces.items()):
@@ -266,17 +254,8 @@ def save_surfaces(surfaces: Mapping[str, NDArray[np.float64]], path: Path) -> No
         steps, iterations = np.meshgrid(
             np.arange(shown.shape[1]) * _EVERY + 1, np.arange(1, len(shown) + 1)
         )
-        ax.plot_surface(
-            steps,
-            iterations,
-            shown,
-            cmap="viridis",
-            vmin=0.0,
-            vmax=1.0,
-            rstride=1,
-            cstride=2,
-            linewidth=0,
-        )
+        style = {"cmap": "viridis", "vmin": 0.0, "vmax": 1.0, "linewidth": 0}
+        ax.plot_surface(steps, iterations, shown, rstride=1, cstride=2, **style)
         ax.set(zlim=(0.0, 1.0), box_aspect=(1.25, 1.0, 0.6))
         ax.view_init(elev=32, azim=-122)
         ax.set_title(f"{STYLES[algo].label}: P(swing right)", fontsize=10, y=0.98)
@@ -300,22 +279,16 @@ def swing_up_frames(policy: LinearPolicy, steps: int) -> list[NDArray[np.uint8]]
 
 
 def save_swing_up(policy: LinearPolicy, folder: Path) -> None:
-    """``swing_up.png``, frames side by side in the order of time, and ``swing_up.gif`` at the speed of the simulation."""
+    """``swing_up.png``, frames side by side, and ``swing_up.gif`` at the simulation's speed."""
     frames = swing_up_frames(policy, _GIF_STEPS)
     chosen = np.linspace(0, _STRIP_STEPS - 1, _FRAMES).round().astype(int)
-    Image.fromarray(np.concatenate([frames[i] for i in chosen], axis=1)).save(
-        folder / "swing_up.png", optimize=True
-    )
+    strip = Image.fromarray(np.concatenate([frames[i] for i in chosen], axis=1))
+    strip.save(folder / "swing_up.png", optimize=True)
     palette = Image.fromarray(np.concatenate([frames[i] for i in chosen])).quantize(32)
     pictures = [
         Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
         for frame in frames
     ]
     milliseconds = 1000 // PendulumSwingUp.metadata["render_fps"]
-    pictures[0].save(
-        folder / "swing_up.gif",
-        save_all=True,
-        append_images=pictures[1:],
-        duration=milliseconds,
-        loop=0,
-    )
+    options: dict[str, Any] = {"duration": milliseconds, "loop": 0, "save_all": True}
+    pictures[0].save(folder / "swing_up.gif", append_images=pictures[1:], **options)

@@ -2,9 +2,9 @@
 
 ``A`` is the mean of ``A(s) = sum_a (new - old) Q_old`` over the *normalised* visitation of the old
 policy, ``J`` is the normalised return ``(1-gamma) E sum_t gamma^t r_t``, and ``product`` stands for
-``delta * DeltaA``, or for anything at least as large: ``delta = max_s sum_a |new - old|`` (the paper
-prints ``|sum_a (new - old)|``, which is 0), ``DeltaA = max_{s,s'} |A(s) - A(s')|``. Rewards lie in
-[-1, 1] unless a function takes ``r_max``.
+``delta * DeltaA``, or for anything at least as large: ``delta = max_s sum_a |new - old|`` (the
+paper prints ``|sum_a (new - old)|``, which is 0), ``DeltaA = max_{s,s'} |A(s) - A(s')|``. Rewards
+lie in [-1, 1] unless a function takes ``r_max``.
 """
 
 import math
@@ -37,8 +37,8 @@ def quadratic_bound(
     """Lower bound on J(mixture) - J(old) for *any* zeta in [0, 1] (CPP Eq. SPI_quadratic).
 
     Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``, since
-    ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)`` for visitations that sum to 1, and moving a
-    mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
+    ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)`` for visitations that sum to 1, and moving
+    a mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
     Printed: the same with ``(1-gamma)^2``, true but looser.
     """
     scale = 2.0 * (1.0 - gamma) ** (1 if exact else 2)
@@ -125,8 +125,8 @@ def theorem4_improvement(
     """Improvement promised by Theorem 4 at its own zeta, for ``A >= 0``.
 
     Printed: ``(1-gamma)^3 A^2 / (4 gamma) * max(1/(1 - exp(-2C)), 1/(4C))``. Corrected: the first
-    branch is ``1/(4 (1 - exp(-2C)))``, so ``(1-gamma)^3 A^2 / (16 gamma min(C, 1 - exp(-2C)))``, and
-    ``A - A/(2 zeta*)`` where ``zeta* > 1``. Exact: ``(1-gamma)^2`` instead of the cube.
+    branch is ``1/(4 (1 - exp(-2C)))``, so ``(1-gamma)^3 A^2 / (16 gamma min(C, 1 - exp(-2C)))``,
+    and ``A - A/(2 zeta*)`` where ``zeta* > 1``. Exact: ``(1-gamma)^2`` instead of the cube.
     """
     product = theorem4_product(K, alpha, gamma, temperature, error_bound)
     return lemma2(advantage, product, gamma, exact)
@@ -143,5 +143,5 @@ def approximate_spi_product(gamma: float, r_max: float = 1.0) -> float:
 
 
 def cpi_product(gamma: float, r_max: float = 1.0) -> float:
-    """The ``delta DeltaA`` for which CPI's zeta is the best one: ``4 r_max / (gamma (1-gamma))``."""
+    """The ``delta DeltaA`` for which CPI's zeta is best: ``4 r_max / (gamma (1-gamma))``."""
     return approximate_spi_product(gamma, r_max) / gamma

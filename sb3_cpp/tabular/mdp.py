@@ -1,4 +1,4 @@
-"""Finite MDPs whose values are computed exactly, one or a whole batch at a time; random ones to test on."""
+"""Finite MDPs with exact values, one or a whole batch at a time; Garnets to test on."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -102,7 +102,7 @@ class MDP:
         return self.reward.abs().max().item()
 
     def backup(self, v: th.Tensor) -> th.Tensor:
-        """``r(s,a) + gamma sum_s' P(s'|s,a) v(s')``, shape (..., S, A), of state values (..., S)."""
+        """``r(s,a) + gamma sum_s' P(s'|s,a) v(s')``: from (..., S) to (..., S, A)."""
         # one matrix per MDP: far faster than one per state
         following = self.transition.flatten(-3, -2) @ v[..., None]
         return self.reward + self.gamma * following.reshape(self.reward.shape)

@@ -27,7 +27,8 @@ from sb3_cpp.linear.rollout import episode_return
 
 
 class Corridor(gym.Env):
-    """Walk right from 0 to 1 in steps of 0.1 for a reward of 1 and the end; left costs 0.1. ``nan_at``: a broken sensor."""
+    """Walk right from 0 to 1 in steps of 0.1 for a reward of 1 and the end; left costs 0.1.
+    ``nan_at``: a broken sensor."""
 
     def __init__(self, nan_at: int | None = None) -> None:
         self.observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)

@@ -14,7 +14,8 @@ STEPS = 10_000
 
 
 def _step_by_hand(angle: float, velocity: float, torque: float) -> tuple[float, float, float]:
-    """Rod of length 1.5 and mass 1 under gravity 10, steps of 0.1 s: 3g/(2l) = 10 and 3/(m l^2) = 4/3."""
+    """Rod of length 1.5 and mass 1 under gravity 10, steps of 0.1 s: 3g/(2l) = 10 and 3/(m l^2) =
+    4/3."""
     velocity = min(max(velocity + 0.1 * (10.0 * math.sin(angle) + 4.0 / 3.0 * torque), -8.0), 8.0)
     angle = math.remainder(angle + 0.1 * velocity, 2.0 * math.pi)
     return angle, velocity, -(angle**2 + 0.01 * velocity**2) / 10.0
@@ -39,9 +40,7 @@ def test_vectorised_pendulum_equals_the_gymnasium_one_for_10000_random_steps() -
     assert cuts == STEPS // 500
 
 
-def test_trials_of_the_vectorised_pendulum_are_independent_and_single_precision_follows_double() -> (
-    None
-):
+def test_trials_of_the_batch_are_independent_and_single_precision_follows_double() -> None:
     generator = np.random.default_rng(0)
     double, single = PendulumBatch(8, dtype=np.float64), PendulumBatch(8)
     for _ in range(20):  # few: the motion is chaotic, so that rounding grows

@@ -1,4 +1,5 @@
-"""One-hot features and a buffer that holds every transition as often as it is probable: linear CPP is tabular CPP."""
+"""One-hot features and a buffer that holds every transition as often as it is probable: linear
+CPP is tabular CPP."""
 
 import pytest
 import torch as th
@@ -14,7 +15,8 @@ STATES, ACTIONS, COPIES, GAMMA = 5, 3, 4, 0.9
 
 
 def _world() -> tuple[MDP, Buffer]:
-    """Each (s, a) has COPIES equally probable successors (some of them equal) and is met COPIES times."""
+    """Each (s, a) has COPIES equally probable successors (some of them equal) and is met COPIES
+    times."""
     generator = th.Generator().manual_seed(0)
     successors = th.randint(0, STATES, (STATES, ACTIONS, COPIES), generator=generator)
     transition = th.nn.functional.one_hot(successors, STATES).double().mean(-2)

@@ -1,4 +1,5 @@
-"""The certificate: it holds, it counts what it says, and it breaks when a guarantee is claimed that is none."""
+"""The certificate: it holds, it counts what it says, and it breaks when a guarantee is claimed
+that is none."""
 
 from pathlib import Path
 
@@ -54,7 +55,8 @@ def test_a_false_claim_ends_with_exit_code_1(
 
 
 def test_the_number_of_updates_is_a_lower_limit() -> None:
-    """5 discounts x 5 pairs of weights x 10 iterations = 250 updates per MDP, so 2001 need 9 MDPs per group."""
+    """5 discounts x 5 pairs of weights x 10 iterations = 250 updates per MDP, so 2001 need 9 MDPs
+    per group."""
     assert CertificateSettings(updates=2_001, iterations=10).mdps_per_group == 9
 
 

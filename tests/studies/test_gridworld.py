@@ -1,4 +1,5 @@
-"""The gridworld study: what it writes, what repeats, and what the paper's main claim looks like on the expected return."""
+"""The gridworld study: what it writes, what repeats, and what the paper's main claim looks like
+on the expected return."""
 
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def test_first_iteration_is_the_uniform_policy_for_everyone() -> None:
 
 
 def test_cpp_oscillates_less_than_cvi_on_the_expected_return_and_ends_no_lower() -> None:
-    """The paper's main claim for the gridworld, with its 100 trials, at its level of significance."""
+    """The paper's main claim for the gridworld, with its 100 trials, at its level of
+    significance."""
     settings = GridworldSettings()
     with torch_threads(1):
         cpp, cvi = (learn(settings, algo).returns["expected"] for algo in ("cpp", "cvi"))

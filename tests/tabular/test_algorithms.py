@@ -1,4 +1,5 @@
-"""The shared loop: what the schemes mean, limits in which algorithms coincide, independence of the trials."""
+"""The shared loop: what the schemes mean, limits in which algorithms coincide, independence of
+the trials."""
 
 import itertools
 import math
@@ -74,7 +75,8 @@ def test_hard_greedy_full_steps_are_policy_iteration() -> None:
 
 
 def test_pure_kl_keeps_the_sum_of_all_values() -> None:
-    """alpha = 1: log pi_K = beta sum_k Q_k up to a constant per state (dynamic policy programming)."""
+    """alpha = 1: log pi_K = beta sum_k Q_k up to a constant per state (dynamic policy
+    programming)."""
     mdp, temperature = world(), 0.7
     updates = run(mdp, Settings("cvi", temperature, 1.0), iterations=5)
     total = sum((mdp.evaluate(update.log_old).q for update in updates), th.zeros_like(mdp.reward))
@@ -101,7 +103,8 @@ def test_a_trial_does_not_depend_on_its_neighbours(rule: str, scheme: str) -> No
 
 
 def test_adaptive_zeta_is_the_tracked_ratio_over_c() -> None:
-    """First update: m = mean A, M = max A over the states met, so zeta = mean / max / C_1 with C_1 = 1/temperature = 1/5."""
+    """First update: m = mean A, M = max A over the states met, so zeta = mean / max / C_1 with
+    C_1 = 1/temperature = 1/5."""
     mdp, temperature = world(), 5.0
     first = run(mdp, Settings("adaptive_cpp", temperature, 0.5), iterations=1)[0]
     old = mdp.evaluate(first.log_old)

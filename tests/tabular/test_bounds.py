@@ -1,4 +1,5 @@
-"""The bounds against their own definitions: maximum of the quadratic, both branches, the cut-off at zeta = 1."""
+"""The bounds against their own definitions: maximum of the quadratic, both branches, the cut-off
+at zeta = 1."""
 
 import math
 
@@ -35,7 +36,8 @@ def test_lemma2_has_the_printed_value_where_zeta_is_not_clipped() -> None:
 
 
 def test_printed_value_is_out_of_reach_where_zeta_is_clipped() -> None:
-    """zeta* = 4 and A = 1: the printed A zeta*/2 = 2 is more than A itself; the clipped value is 1 - 1/8."""
+    """zeta* = 4 and A = 1: the printed A zeta*/2 = 2 is more than A itself; the clipped value is
+    1 - 1/8."""
     assert bounds.clipped_improvement(scalar(1.0), scalar(4.0)).item() == pytest.approx(7 / 8)
     assert bounds.clipped_improvement(scalar(1.0), scalar(1.0)).item() == pytest.approx(1 / 2)
 
@@ -44,7 +46,8 @@ def test_printed_value_is_out_of_reach_where_zeta_is_clipped() -> None:
     ("rule", "product"), [("espi", 2.0), ("aspi", 40.0), ("cpi", 40.0 / GAMMA), ("cpp", None)]
 )
 def test_every_rule_picks_the_best_zeta_for_its_product(rule: str, product: float | None) -> None:
-    """1-gamma = 0.1, so A-SPI's product is 4/0.1 = 40 and CPI's 40/0.9; E-SPI's is delta DeltaA = 2 * 1."""
+    """1-gamma = 0.1, so A-SPI's product is 4/0.1 = 40 and CPI's 40/0.9; E-SPI's is delta DeltaA =
+    2 * 1."""
     advantage, temperature, alpha, K = scalar(0.3), 0.5, 0.5, 3
     log_c = coefficients.log_policy_change_bound(K, alpha, GAMMA, temperature)
     coefficient = {
@@ -69,7 +72,8 @@ def test_every_rule_picks_the_best_zeta_for_its_product(rule: str, product: floa
 
 @pytest.mark.parametrize(("temperature", "branch"), [(100.0, "C"), (0.05, "1 - exp(-2C)")])
 def test_theorem4_takes_the_smaller_of_both_branches(temperature: float, branch: str) -> None:
-    """K = 1, so C = 1/temperature: 0.01 is below 1 - exp(-0.02) = 0.0198, and 20 above 1 - exp(-40)."""
+    """K = 1, so C = 1/temperature: 0.01 is below 1 - exp(-0.02) = 0.0198, and 20 above 1 -
+    exp(-40)."""
     c = 1.0 / temperature
     smaller = {"C": c, "1 - exp(-2C)": 1.0 - math.exp(-2.0 * c)}[branch]
     advantage = 1e-4
@@ -80,7 +84,8 @@ def test_theorem4_takes_the_smaller_of_both_branches(temperature: float, branch:
 
 
 def test_lemma3_is_four_b_plus_two_c_and_its_l1_never_exceeds_two() -> None:
-    """K = 2, alpha = 1/2, gamma = 0.9, temperature = 2: C = (0.9 + 0.5)/2 = 0.7, B = 1.9 * 0.1/2 = 0.095."""
+    """K = 2, alpha = 1/2, gamma = 0.9, temperature = 2: C = (0.9 + 0.5)/2 = 0.7, B = 1.9 * 0.1/2
+    = 0.095."""
     bound = bounds.lemma3(2, 0.5, GAMMA, 2.0, error_bound=0.1)
     assert bound.kl == pytest.approx(4 * 0.095 + 2 * 0.7)
     assert bound.l1 == pytest.approx(min(math.sqrt(2 * 1.78), 2 * math.sqrt(1 - math.exp(-1.78))))
@@ -88,10 +93,11 @@ def test_lemma3_is_four_b_plus_two_c_and_its_l1_never_exceeds_two() -> None:
 
 
 def test_errors_can_move_the_policy_further_than_two_c_plus_two_b() -> None:
-    """Why C_K + B_K, which the paper prints for the case with errors, is not enough; C_K + 2 B_K is.
+    """Why C_K + B_K, which the paper prints for the case with errors, does not suffice.
 
-    gamma = alpha = 0, temperature 0.1, rewards (-0.4, 0.4), errors +-0.5 of alternating sign: the log-odds of the first
-    action go from 10 (-0.8 - 1) = -18 to 10 (-0.8 + 1) = 2. C_2 = 0 and B_2 = 5, so 2 (C + B) = 10 and 4 B = 20.
+    gamma = alpha = 0, temperature 0.1, rewards (-0.4, 0.4), errors +-0.5 of alternating sign: the
+    log-odds of the first action go from 10 (-0.8 - 1) = -18 to 10 (-0.8 + 1) = 2. C_2 = 0 and
+    B_2 = 5, so 2 (C + B) = 10 and 4 B = 20.
     """
     reward, error = (
         th.tensor([-0.4, 0.4], dtype=th.float64),
@@ -106,7 +112,8 @@ def test_errors_can_move_the_policy_further_than_two_c_plus_two_b() -> None:
 
 
 def test_errors_enter_theorem4_as_lemma3_says() -> None:
-    """KL <= 2 (C + 2B), so C is replaced by C + 2B, here small enough for the first branch: 8 (C + 2B) / (1-gamma)."""
+    """KL <= 2 (C + 2B), so C is replaced by C + 2B, here small enough for the first branch: 8 (C
+    + 2B) / (1-gamma)."""
     c, b = 1.4 / 200.0, 1.9 * 0.1 / 200.0
     assert bounds.theorem4_product(2, 0.5, GAMMA, 200.0, error_bound=0.1) == pytest.approx(
         8.0 * (c + 2.0 * b) / 0.1

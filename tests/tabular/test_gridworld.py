@@ -28,7 +28,8 @@ def test_walls_stop_a_move() -> None:
 
 
 def test_rewards_replace_the_cost_of_the_step() -> None:
-    """Danger at (2,2) = 12 and (2,3) = 13, goal 24; right of (2,1) = 11 with certainty lies danger."""
+    """Danger at (2,2) = 12 and (2,3) = 13, goal 24; right of (2,1) = 11 with certainty lies
+    danger."""
     grid = DangerGrid(success_probability=1.0)
     assert grid.danger_states.nonzero().flatten().tolist() == [12, 13]
     reward = grid.mdp(0.9).reward
@@ -51,7 +52,8 @@ def test_environment_passes_the_checks_of_gymnasium_and_sb3() -> None:
 
 
 def test_environment_steps_have_the_frequencies_of_the_mdp() -> None:
-    """20,000 steps down from the start: the share of each successor lies within 4 standard deviations of its probability."""
+    """20,000 steps down from the start: the share of each successor lies within 4 standard
+    deviations of its probability."""
     env, n = DangerGridworldEnv(success_probability=0.7), 20_000
     counts = np.zeros(25)
     env.reset(seed=0)

@@ -144,7 +144,7 @@ def test_cvi_with_bounded_errors_stays_within_lemma3_with_b(world: World, error:
         assert kl_divergence(chain, before).max().item() <= allowed.kl + TOLERANCE
 
 
-# --- the checks can fail ---------------------------------------------------------------------------------------------------
+# --- the checks can fail --------------------------------------------------------------------------
 
 
 def test_check_fails_on_noise() -> None:
@@ -171,7 +171,8 @@ def test_check_fails_for_full_steps_with_an_entropy_weight() -> None:
 
 
 def test_check_fails_with_the_printed_delta() -> None:
-    """|sum_a (new - old)| is 0, which makes the bound zeta A and E-SPI's zeta 1: the bound is then broken."""
+    """|sum_a (new - old)| is 0, which makes the bound zeta A and E-SPI's zeta 1: the bound is
+    then broken."""
     mdp = garnet(th.Generator().manual_seed(2), 100)
     broken = 0
     for update, gain in run(mdp, Settings("espi", temperature=0.05, alpha=0.5)):

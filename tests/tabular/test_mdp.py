@@ -12,7 +12,8 @@ from sb3_cpp.tabular import MDP, garnet, policy_advantage, uniform_log_policy
 
 
 def two_state_mdp() -> MDP:
-    """Action 0 stays, action 1 changes the state; r = [[0, 1], [0.5, -1]], gamma = 0.5, start in state 0."""
+    """Action 0 stays, action 1 changes the state; r = [[0, 1], [0.5, -1]], gamma = 0.5, start in
+    state 0."""
     stay, switch = [1.0, 0.0], [0.0, 1.0]
     return MDP(
         th.tensor([[stay, switch], [switch, stay]]), th.tensor([[0.0, 1.0], [0.5, -1.0]]), 0.5
@@ -40,7 +41,8 @@ def test_uniform_policy_of_the_two_state_mdp_has_the_values_derived_by_hand() ->
 
 
 def test_advantage_of_the_two_state_mdp_is_the_one_derived_by_hand() -> None:
-    """New policy: always action 1 in state 0, action 0 in state 1: A(0) = 15/16 - 5/8 and A(1) = 7/16 + 1/8."""
+    """New policy: always action 1 in state 0, action 0 in state 1: A(0) = 15/16 - 5/8 and A(1) =
+    7/16 + 1/8."""
     mdp = two_state_mdp()
     old = uniform_log_policy(mdp)
     new = th.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=th.float64).log()
@@ -57,7 +59,8 @@ def test_optimum_of_the_two_state_mdp_changes_once_and_stays() -> None:
 
 
 def test_regularised_value_of_one_state_is_the_closed_form() -> None:
-    """With one state the regularised reward comes at every step: V = (p.r + tau H - sigma KL) / (1 - gamma)."""
+    """With one state the regularised reward comes at every step: V = (p.r + tau H - sigma KL) /
+    (1 - gamma)."""
     tau, sigma, gamma = 0.2, 0.3, 0.8
     p, base, r = (0.7, 0.3), (0.4, 0.6), (1.0, -0.5)
     entropy = -sum(x * math.log(x) for x in p)
@@ -73,7 +76,8 @@ def test_regularised_value_of_one_state_is_the_closed_form() -> None:
 
 
 def test_regularised_values_of_the_soft_optimal_policy_satisfy_the_log_sum_exp_equation() -> None:
-    """Without KL weight the best policy is softmax(Q / tau), and then V = tau log sum_a exp(Q / tau)."""
+    """Without KL weight the best policy is softmax(Q / tau), and then V = tau log sum_a exp(Q /
+    tau)."""
     tau, mdp = 0.3, garnet(th.Generator().manual_seed(0), 3, gamma=0.9)
     log_policy = uniform_log_policy(mdp)
     for _ in range(200):

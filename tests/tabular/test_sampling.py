@@ -20,7 +20,8 @@ def fixed_route(grid: DangerGrid, first: int, second: int, trials: int = 1) -> t
 
 
 def test_a_certain_route_returns_what_it_costs() -> None:
-    """Right along the top and down: 7 steps of -0.1 and +1, no danger; a horizon of 3 sees three steps."""
+    """Right along the top and down: 7 steps of -0.1 and +1, no danger; a horizon of 3 sees three
+    steps."""
     grid = DangerGrid(success_probability=1.0)
     policy = fixed_route(grid, RIGHT, DOWN)
     for horizon, expected in ((20, 0.3), (8, 0.3), (3, -0.3)):
@@ -55,7 +56,8 @@ def test_mean_of_many_rollouts_is_the_expectation() -> None:
 
 
 def test_model_has_the_frequencies_seen_and_ends_where_nothing_was_tried() -> None:
-    """State 11, right: 3 times into danger (-1), once up into 6 (-0.1): P = 3/4, 1/4 and r = -3.1/4."""
+    """State 11, right: 3 times into danger (-1), once up into 6 (-0.1): P = 3/4, 1/4 and r =
+    -3.1/4."""
     grid = DangerGrid()
     counts = th.zeros(1, 25, 4, 25, dtype=th.float64)
     counts[0, 11, RIGHT, 12], counts[0, 11, RIGHT, 6] = 3.0, 1.0
