@@ -1,4 +1,5 @@
-"""Run folders: the names of their files, and the one reader and writer of config.yml, status.json and evaluations.npz."""
+"""Run folders: names of their files; readers and writers of config.yml, status.json and
+evaluations.npz."""
 
 import importlib.metadata
 import json
@@ -17,6 +18,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from sb3_cpp import files
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.version import __version__
 
@@ -32,8 +34,8 @@ _PACKAGES = ("torch", "stable-baselines3", "gymnasium", "numpy", "scipy", "panda
 def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = False) -> Path:
     """Create a folder and write its config.yml.
 
-    A folder with files in it is used again only if its config.yml has the same settings, or with ``force``; files that the
-    run does not write are kept.
+    A folder with files in it is used again only if its config.yml has the same settings, or with
+    ``force``; files that the run does not write are kept.
     """
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
@@ -61,7 +63,7 @@ def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = F
 def write_config(folder: Path, config: Mapping[str, Any], **further: Any) -> None:
     """Write config.yml: the settings, anything further, and the provenance of the run."""
     record = {"config": _plain(config), **further, "provenance": provenance()}
-    _replace(folder / CONFIG, yaml.safe_dump(record, sort_keys=False))
+    files.write_text(folder / CONFIG, yaml.safe_dump(record, sort_keys=False))
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -85,7 +87,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def write_status(folder: Path, **status: Any) -> None:
-    _replace(folder / STATUS, json.dumps({**status, "time": time.time()}))
+    content = json.dumps({**status, "time": time.time()})
+    files.write_text(folder / STATUS, content, durable=False)
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -101,7 +104,8 @@ def is_finished(folder: Path) -> bool:
 
 
 def read_evaluations(folder: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of SB3's evaluations.npz: timesteps (n,), results and ep_lengths (n, episodes); empty without the file."""
+    """The arrays of SB3's evaluations.npz: timesteps (n,), results and ep_lengths (n, episodes);
+    empty without the file."""
     path = folder / EVALUATIONS
     if not path.is_file():
         return {}
@@ -117,7 +121,7 @@ def read_evaluations(folder: Path) -> dict[str, NDArray[Any]]:
 
 
 def provenance() -> dict[str, Any]:
-    """The exact command, the commit of the code, the versions of what it stands on, and the machine."""
+    """The exact command, the commit of the code, versions of its dependencies, and the machine."""
     versions = {"python": platform.python_version(), "sb3_cpp": __version__}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
     command = shlex.join([Path(sys.executable).name, *sys.argv])
@@ -149,7 +153,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """Commit of the checkout of this code, with ``-dirty`` if files differ from it; "unknown" outside of one."""
+    """Commit of this code's checkout, with ``-dirty`` if files differ; "unknown" without one."""
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     command = ["git", "-C", str(Path(__file__).parent), *describe]
     try:
@@ -168,9 +172,3 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
         return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
     return yaml.safe_load(yaml.safe_dump(plain(config)))
-
-
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, path)

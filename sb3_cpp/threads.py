@@ -8,8 +8,8 @@ import torch as th
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch use this many threads inside; None changes nothing. Small tables and networks want one: with more of them,
-    threads wait for each other (7 times slower on a busy machine)."""
+    """Set torch's number of threads; None changes nothing. One is best for small tables and
+    networks: several wait for each other (7 times slower on a busy machine)."""
     before = th.get_num_threads()
     th.set_num_threads(count or before)
     try:
@@ -20,8 +20,8 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 @contextmanager
 def flush_denormals() -> Iterator[None]:
-    """Flush denormal numbers (below 1e-38) to zero in this thread: processors need ten times as long for them, and Adam's
-    moments of dead units are full of them."""
+    """Flush denormal numbers (below 1e-38) to zero in this thread: processors need ten times as
+    long for them, and Adam's moments of dead units are full of them."""
     before = bool((th.full((1,), 1e-20) * 1e-20 == 0).item())
     th.set_flush_denormal(True)
     try:

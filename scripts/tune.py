@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("-f", "--folder", default="runs", help="folder of all runs")
     args = parser.parse_args()
 
-    from sb3_cpp.training.tuning import tune
+    from sb3_cpp.training.tune import tune
 
     return tune(
         args.algo,

@@ -15,7 +15,7 @@ from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checks import check_whole_number
 from sb3_cpp.threads import torch_threads
-from sb3_cpp.training.runner import make_model, make_run_environment
+from sb3_cpp.training.run import make_model, make_run_environment
 from sb3_cpp.training.suites import load_suite
 
 GAME = "MinAtar/Breakout-v1"

@@ -20,8 +20,7 @@ from sb3_cpp import ALGORITHMS
 from sb3_cpp.benchmarks.faults_comparison import differences
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.run_folder import is_finished
-from sb3_cpp.training.checkpoint import find_checkpoint, read_counters
-from sb3_cpp.training.runner import train_run
+from sb3_cpp.training.run import find_checkpoint, read_counters, train_run
 from sb3_cpp.training.suites import RunConfig, load_suite
 
 OUTPUT = "output.log"  # what the processes print, why one of them ended by itself

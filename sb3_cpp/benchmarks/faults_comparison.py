@@ -11,7 +11,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 
 from sb3_cpp import run_folder
 from sb3_cpp.checkpointing import manifest, store
-from sb3_cpp.training.checkpoint import find_checkpoint
+from sb3_cpp.training.run import find_checkpoint
 
 # Columns that say what time it was, not what happened
 CLOCKS = {

@@ -8,7 +8,7 @@ from sb3_cpp.analysis.plots import plot_run
 from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.enjoy import load_run
 from sb3_cpp.training.environments import make_environment
-from sb3_cpp.training.runner import train_run
+from sb3_cpp.training.run import train_run
 from sb3_cpp.training.suites import load_suite
 
 

@@ -20,9 +20,8 @@ from sb3_cpp.checks import InvalidArgument, check_number, check_seed
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.run_folder import BEST_MODEL, CONFIG, MODEL, read_config
 from sb3_cpp.training.algorithms import get_algorithm
-from sb3_cpp.training.checkpoint import find_checkpoint
 from sb3_cpp.training.environments import check_environment
-from sb3_cpp.training.runner import make_run_environment
+from sb3_cpp.training.run import find_checkpoint, make_run_environment
 from sb3_cpp.training.suites import RunConfig, suite_of
 
 _TAKEN, _OTHER, _TEXT, _BACKGROUND = (213, 94, 0), (0, 114, 178), (30, 30, 30), (250, 250, 250)

@@ -1,21 +1,28 @@
-"""The command behind scripts/benchmark.py: many runs, each cell of the grid trained once."""
+"""`sb3-cpp benchmark`: train a grid of runs, one cell per algorithm, environment and seed."""
 
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
 from sb3_cpp.checks import InvalidArgument, check_number, suggestion
 from sb3_cpp.run_folder import FAILURE, is_finished
 from sb3_cpp.training.algorithms import check_values
-from sb3_cpp.training.existing_run import check_folder
-from sb3_cpp.training.grid_display import GridDisplay, final_table
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
-from sb3_cpp.training.runner import make_model, make_run_environment
+from sb3_cpp.training.run import check_folder, make_model, make_run_environment
 from sb3_cpp.training.suites import RunConfig, Suite, load_suite, parse_overrides
+
+_MAX_ROWS = 30
+_COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupted": "yellow"}
 
 
 def benchmark(
@@ -32,28 +39,43 @@ def benchmark(
     retry: bool = False,
     root: str = "runs",
 ) -> int:
-    """Train all cells of a grid that are not finished; returns the exit code of the script."""
+    """Train all cells of a grid that are not finished; returns the exit code of the command.
+
+    :param suite: name or file of a suite
+    :param algos: algorithms; none for all of the suite
+    :param envs: environments; none for all of the suite
+    :param seeds: number of seeds
+    :param first_seed: the first of them
+    :param n_timesteps: steps of each run, if not the suite's
+    :param params: ``key:value`` overrides
+    :param jobs: processes on this machine
+    :param dask: address of a Dask scheduler to train on instead
+    :param retry: train failed cells again
+    :param root: folder of all runs
+    """
     overrides = parse_overrides(list(params), {"n_timesteps": n_timesteps})
     check_number("--seeds", seeds, 1)
     check_number("--jobs", jobs, 1)
-    cells = plan(
+    cells = make_cells(
         load_suite(suite), algos, envs, range(first_seed, first_seed + seeds), overrides, root
     )
-    waiting = settle(cells, retry)
-    done = len([cell for cell in cells if cell.state == "finished"])
+    waiting = select_unfinished(cells, retry)
+    done = sum(cell.state == "finished" for cell in cells)
     print(f"{len(cells)} cells: {done} finished before, {len(waiting)} to train", flush=True)
     if waiting:
         check_buildable([cell.config for cell in waiting])
         pool: Pool = LocalPool(root, jobs) if dask is None else DaskPool(root, dask)
-        if not run_grid(cells, waiting, pool):
-            print(
-                f"stopped; to go on, run the same command again:\n  {shlex.join([Path(sys.executable).name, *sys.argv])}"
-            )
+        if not run_cells(cells, waiting, pool):
+            print(f"stopped; to go on, run the same command again:\n  {_command()}")
             return 130
-    return conclude(cells)
+    return report_outcome(cells)
 
 
-def plan(
+def _command() -> str:
+    return shlex.join([Path(sys.executable).name, *sys.argv])
+
+
+def make_cells(
     suite: Suite,
     algos: Sequence[str],
     envs: Sequence[str],
@@ -61,7 +83,7 @@ def plan(
     overrides: dict,
     root: str | Path,
 ) -> list[Cell]:
-    """The cells of a grid; without a choice all algorithms and environments of the suite."""
+    """The cells of a grid: environments x algorithms x seeds."""
     for env in envs:
         if env not in suite.envs:
             raise InvalidArgument(
@@ -74,14 +96,13 @@ def plan(
                 config = suite.run_config(algo, env, seed, overrides)
                 cells.append(Cell(config, config.folder(root)))
     if not cells:
-        raise InvalidArgument(
-            f"suite {suite.name} has no {'algos' if suite.envs else 'envs'}, so there is nothing to train"
-        )
+        missing = "algos" if suite.envs else "envs"
+        raise InvalidArgument(f"suite {suite.name} has no {missing}, so there is nothing to train")
     return cells
 
 
-def settle(cells: list[Cell], retry: bool) -> list[Cell]:
-    """Mark what is finished or has failed before; gives the cells to train. A folder of another run is refused."""
+def select_unfinished(cells: list[Cell], retry: bool) -> list[Cell]:
+    """Set the state of finished and failed cells; returns the others, and failed ones to retry."""
     waiting = []
     for cell in cells:
         check_folder(cell.folder, cell.config)
@@ -96,10 +117,10 @@ def settle(cells: list[Cell], retry: bool) -> list[Cell]:
 
 
 def check_buildable(configs: list[RunConfig]) -> None:
-    """Build every environment and model once, so that a mistake shows before anything is trained."""
+    """Build every environment and model, so that a mistake shows before anything is trained."""
     for config in {(config.algo, config.env): config for config in configs}.values():
         check_values(config.hyperparameters)
-        small = {key: 1 for key in ("buffer_size",) if key in config.hyperparameters}
+        small = {"buffer_size": 1} if "buffer_size" in config.hyperparameters else {}
         env = make_run_environment(config)
         try:
             make_model(replace(config, hyperparameters={**config.hyperparameters, **small}), env)
@@ -107,19 +128,19 @@ def check_buildable(configs: list[RunConfig]) -> None:
             env.close()
 
 
-def run_grid(cells: list[Cell], waiting: list[Cell], pool: Pool) -> bool:
-    """Train the waiting cells while showing all of them; False if it was interrupted."""
+def run_cells(cells: list[Cell], waiting: list[Cell], pool: Pool) -> bool:
+    """Train the waiting cells and show all of them; False if interrupted."""
     former = signal.signal(signal.SIGTERM, _interrupt)
-    open_cells = {id(cell) for cell in waiting}
+    unfinished = {id(cell) for cell in waiting}
     try:
         with GridDisplay(cells) as display:
             pool.start(waiting)
-            while open_cells:
+            while unfinished:
                 for cell, state, note in pool.poll(0.5):
                     cell.state, cell.note = state, note
-                    open_cells.discard(id(cell))
+                    unfinished.discard(id(cell))
                 for cell in cells:
-                    if id(cell) in open_cells or cell.state == "finished":
+                    if id(cell) in unfinished or cell.state == "finished":
                         cell.refresh()
                 display.update()
         return True
@@ -134,16 +155,89 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def conclude(cells: list[Cell]) -> int:
-    """Print the results; 1 if a cell failed."""
-    final_table(cells)
+def report_outcome(cells: list[Cell]) -> int:
+    """Print the results and what failed; returns 1 if a cell failed."""
+    print_returns(cells)
     failed = [cell for cell in cells if cell.state == "failed"]
     for cell in failed:
         log = cell.folder / FAILURE
-        print(
-            f"failed: {cell.config.name()}: {cell.note}{f' (log: {log})' if log.is_file() else ''}",
-            file=sys.stderr,
-        )
+        where = f" (log: {log})" if log.is_file() else ""
+        print(f"failed: {cell.config.name()}: {cell.note}{where}", file=sys.stderr)
     if failed:
         print("to train the failed cells again, add --retry", file=sys.stderr)
     return 1 if failed else 0
+
+
+def print_returns(cells: list[Cell]) -> None:
+    """Mean return of the last evaluation over the seeds, per environment and algorithm."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.config.env, cell.config.algo), []).append(cell)
+    table = Table(title="return of the last evaluation, mean ± standard deviation over seeds")
+    for column in ("env", "algo", "seeds", "return"):
+        table.add_column(column, justify="right" if column in ("seeds", "return") else "left")
+    for (env, algo), group in groups.items():
+        finished = [cell for cell in group if cell.state == "finished"]
+        returns = [
+            cell.status["return"] for cell in finished if cell.status.get("return") is not None
+        ]
+        spread = f" ± {np.std(returns, ddof=1):.1f}" if len(returns) > 1 else ""
+        value = f"{np.mean(returns):.1f}{spread}" if returns else "-"
+        table.add_row(env, algo, f"{len(finished)}/{len(group)}", value)
+    Console().print(table)
+
+
+class GridDisplay:
+    """The cells on the console: a live table on a terminal, a line per event elsewhere."""
+
+    def __init__(self, cells: list[Cell]) -> None:
+        self.cells = cells
+        self._states = {id(cell): (cell.state, cell.attempts) for cell in cells}
+        console = Console()
+        self._live = (
+            Live(live_table(cells), console=console, refresh_per_second=2)
+            if console.is_terminal
+            else None
+        )
+
+    def __enter__(self) -> "GridDisplay":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def update(self) -> None:
+        if self._live is not None:
+            self._live.update(live_table(self.cells))
+            return
+        for cell in self.cells:
+            if (cell.state, cell.attempts) != self._states[id(cell)]:
+                self._states[id(cell)] = (cell.state, cell.attempts)
+                event = cell.state + (f" ({cell.note})" if cell.note else "")
+                print(f"{time.strftime('%H:%M:%S')} {cell.config.name()}: {event}", flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+def live_table(cells: list[Cell]) -> Table:
+    """A row per cell, running ones first; cells that do not fit are counted."""
+    order = ("running", "failed", "interrupted", "waiting", "finished")
+    counts = {state: sum(cell.state == state for cell in cells) for state in order}
+    table = Table(title=", ".join(f"{count} {state}" for state, count in counts.items() if count))
+    for column in ("algo", "env", "seed", "state", "steps", "return", "zeta", "steps/s"):
+        table.add_column(column, justify="left" if column in ("algo", "env", "state") else "right")
+    shown = cells
+    if len(cells) > _MAX_ROWS:
+        shown = sorted(cells, key=lambda cell: order.index(cell.state))[:_MAX_ROWS]
+        table.caption = f"and {len(cells) - len(shown)} more"
+    for cell in shown:
+        config, status = cell.config, cell.status
+        state = f"[{_COLOURS.get(cell.state, 'white')}]{cell.state}[/]"
+        share = f"{min(status.get('timesteps', 0) / config.n_timesteps, 1.0):.0%}" if status else ""
+        numbers = [
+            "" if status.get(name) is None else format(status[name], form)
+            for name, form in (("return", ".1f"), ("zeta", ".3g"), ("speed", ".0f"))
+        ]
+        table.add_row(config.algo, config.env, str(config.seed), state, share, *numbers)
+    return table

@@ -1,20 +1,29 @@
-"""The logs of a run: monitor.csv, progress.csv and evaluations.npz, each able to go on where a checkpoint left off."""
+"""What a run writes while it trains: CSV logs, evaluations, models, status.json, the console.
+
+The CSV files and the evaluations can be cut back to a checkpoint and continued from there.
+"""
 
 import csv
+import io
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_keys
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_cpp import files
 from sb3_cpp.checkpointing.interruption import Interruption
+from sb3_cpp.checkpointing.store import TRANSIENT
 from sb3_cpp.run_folder import (
     BEST_MODEL,
     EVALUATIONS,
@@ -22,53 +31,55 @@ from sb3_cpp.run_folder import (
     MONITOR,
     PROGRESS,
     read_evaluations,
+    write_status,
 )
-from sb3_cpp.training.checkpoint import save_model
 
 PATIENCE = 30.0  # seconds that a signal waits for the end of an evaluation
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
 
 
-def log_lines(run: Path) -> dict[str, int]:
-    """How many lines each log has by now; they are brought to the disk first."""
+def count_lines(run: Path) -> dict[str, int]:
+    """Flush the logs to the disk and count their lines, for a checkpoint."""
     lines = {}
     for path in (run / name for name in (*_CSV_LOGS, EVALUATIONS)):
         if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-                lines[path.name] = sum(1 for _ in file)
+            files.sync_file(path)
+            lines[path.name] = path.read_bytes().count(b"\n")
     return lines
 
 
-def cut_back_logs(run: Path, lines: dict[str, int], timesteps: int) -> None:
-    """Remove what was written after a checkpoint, which a resumed run writes again."""
-    for name in _CSV_LOGS:
-        path = run / name
+def truncate_logs(run: Path, lines: dict[str, int], timesteps: int) -> None:
+    """Remove what was logged after a checkpoint: the resumed run logs it again."""
+    for path in (run / name for name in _CSV_LOGS):
         if path.is_file():
-            with path.open("rb+") as file:  # cut in place: nothing that is kept is ever missing
-                file.truncate(sum(len(file.readline()) for _ in range(lines.get(name, 0))))
+            with path.open("rb+") as file:  # in place: rows that are kept are never missing
+                file.truncate(sum(len(file.readline()) for _ in range(lines.get(path.name, 0))))
     if saved := read_evaluations(run):
         keep = saved["timesteps"] <= timesteps
-        arrays = {key: array[keep] for key, array in saved.items()}
-        _save_evaluations(run / EVALUATIONS, arrays)
+        _save_evaluations(run / EVALUATIONS, {key: array[keep] for key, array in saved.items()})
 
 
 def _save_evaluations(path: Path, arrays: dict[str, Any]) -> None:
-    part = path.with_suffix(".part.npz")
-    np.savez(part, **arrays)
-    part.replace(path)
+    files.write_with(path, lambda part: np.savez(part, **arrays))
+
+
+def save_model(model: BaseAlgorithm, path: Path) -> None:
+    """Write model.zip or best_model.zip, without the attributes of a resumed model."""
+    zipped = io.BytesIO()
+    model.save(zipped, exclude=TRANSIENT)
+    files.write_bytes(path, zipped.getvalue())
 
 
 class ContinuedCSV(CSVOutputFormat):
     """SB3's progress.csv, appended to if it exists.
 
-    New columns come in alphabetical order (SB3: in that of a set, which differs from process to process), and the file with
-    more columns replaces the old one at once, so that a process that dies leaves one or the other.
+    New columns come in alphabetical order (SB3's order is that of a set, different in every
+    process), and the file with more columns replaces the old one atomically.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        super().__init__(os.devnull)  # for the attributes; SB3 would empty the file itself
+        super().__init__(os.devnull)  # for the attributes; SB3 would truncate the file
         self.close()
         self._open()
 
@@ -86,28 +97,18 @@ class ContinuedCSV(CSVOutputFormat):
             self.file.seek(0)
             rows = self.file.readlines()[1:]
             self.file.close()
-            part = self._path.with_suffix(".part.csv")
-            padding = "," * len(new)
-            part.write_text(
-                "".join(
-                    [
-                        ",".join([*self.keys, *new]),
-                        "\n",
-                        *(f"{row[:-1]}{padding}\n" for row in rows),
-                    ]
-                )
-            )
-            part.replace(self._path)
+            lines = [",".join([*self.keys, *new]), *(row[:-1] + "," * len(new) for row in rows)]
+            files.write_text(self._path, "".join(f"{line}\n" for line in lines))
             self._open()
         super().write(key_values, key_excluded, step)
 
 
 class MonitorCallback(BaseCallback):
-    """Every finished training episode in one monitor.csv of SB3's format, for any number of environments.
+    """Training episodes in one monitor.csv of SB3's format, for any number of environments.
 
     :param path: the file
     :param env_id: for its first line
-    :param elapsed: seconds the run had been going before
+    :param elapsed: seconds of training before a resume
     """
 
     def __init__(self, path: Path, env_id: str, elapsed: float = 0.0) -> None:
@@ -116,26 +117,19 @@ class MonitorCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         self._start = time.time() - self.elapsed
-        fresh = not self.path.is_file() or self.path.stat().st_size == 0
+        new = not self.path.is_file() or self.path.stat().st_size == 0
         self._file = self.path.open("a", newline="")
         self._writer = csv.writer(self._file, lineterminator="\n")
-        if fresh:
+        if new:
             self._file.write(f"#{json.dumps({'t_start': self._start, 'env_id': self.env_id})}\n")
             self._writer.writerow(("r", "l", "t"))
             self._file.flush()
 
     def _on_step(self) -> bool:
-        for info in self.locals["infos"]:
-            if "episode" in info:
-                episode = info["episode"]
-                self._writer.writerow(
-                    (
-                        round(float(episode["r"]), 6),
-                        int(episode["l"]),
-                        round(time.time() - self._start, 6),
-                    )
-                )
-                self._file.flush()
+        for episode in (info["episode"] for info in self.locals["infos"] if "episode" in info):
+            seconds = round(time.time() - self._start, 6)
+            self._writer.writerow((round(float(episode["r"]), 6), int(episode["l"]), seconds))
+            self._file.flush()
         return True
 
     def _on_training_end(self) -> None:
@@ -143,24 +137,27 @@ class MonitorCallback(BaseCallback):
 
 
 class EvaluationCallback(BaseCallback):
-    """Deterministic evaluations in SB3's evaluations.npz, every ``every`` steps and at the end of the run.
+    """Deterministic evaluations in SB3's evaluations.npz, every ``every`` steps and at the end.
 
-    The model of the best evaluation (the latest of equal ones) is kept in best_model.zip beside it.
+    The model of the best evaluation (the latest of equal ones) is saved as best_model.zip. Each
+    evaluation seeds its environments from the run's seed and its own number: it depends on the
+    weights only, not on earlier evaluations.
 
-    Each evaluation seeds its environments by the run's seed and its own number, so it depends on the weights alone and not on
-    the evaluations before it.
-
-    :param env: environments of its own
-    :param path: the file
+    :param env: environments for evaluation only
+    :param folder: the run's folder
+    :param every: steps between evaluations
+    :param episodes: episodes of one evaluation
+    :param seed: seed of the run
     :param total: steps of the whole run
-    :param on_evaluation: called after each evaluation with the mean returns of all so far
-    :param interruption: a signal waits for the end of an evaluation too; where some may never end, not for long
+    :param on_evaluation: called with the mean returns of all evaluations so far
+    :param interruption: stops an evaluation that outlasts a signal by ``PATIENCE``; for
+        environments without a time limit
     """
 
     def __init__(
         self,
         env: VecEnv,
-        path: Path,
+        folder: Path,
         every: int,
         episodes: int,
         seed: int,
@@ -169,23 +166,13 @@ class EvaluationCallback(BaseCallback):
         interruption: Interruption | None = None,
     ) -> None:
         super().__init__()
+        self.env, self.folder, self.every, self.episodes = env, folder, every, episodes
+        self.seed, self.total, self.on_evaluation = seed, total, on_evaluation
         self.interruption = interruption or Interruption()
-        self.env, self.path, self.every, self.episodes, self.seed, self.total = (
-            env,
-            path,
-            every,
-            episodes,
-            seed,
-            total,
-        )
-        self.on_evaluation = on_evaluation
-        self.timesteps: list[int] = []
-        self.results: list[list[float]] = []
-        self.lengths: list[list[int]] = []
-        if saved := read_evaluations(path.parent):
-            self.timesteps = saved["timesteps"].tolist()
-            self.results = saved["results"].tolist()
-            self.lengths = saved["ep_lengths"].tolist()
+        saved = read_evaluations(folder)
+        self.timesteps: list[int] = saved["timesteps"].tolist() if saved else []
+        self.results: list[list[float]] = saved["results"].tolist() if saved else []
+        self.lengths: list[list[int]] = saved["ep_lengths"].tolist() if saved else []
 
     def _on_training_start(self) -> None:
         self._due = (self.num_timesteps // self.every + 1) * self.every
@@ -197,7 +184,7 @@ class EvaluationCallback(BaseCallback):
         return True
 
     def finish(self) -> None:
-        """The evaluation of the finished model, unless it was just made."""
+        """Evaluate the trained model, unless its last step already did."""
         if not self.timesteps or self.timesteps[-1] < self.total:
             self.evaluate()
 
@@ -215,9 +202,11 @@ class EvaluationCallback(BaseCallback):
         self.results.append([float(r) for r in returns])  # type: ignore[union-attr]
         self.lengths.append([int(n) for n in lengths])  # type: ignore[union-attr]
         arrays = {"timesteps": self.timesteps, "results": self.results, "ep_lengths": self.lengths}
-        _save_evaluations(self.path, {key: np.asarray(value) for key, value in arrays.items()})
+        _save_evaluations(
+            self.folder / EVALUATIONS, {key: np.asarray(value) for key, value in arrays.items()}
+        )
         if self.means[-1] >= max(self.means):
-            save_model(self.model, self.path.with_name(BEST_MODEL))
+            save_model(self.model, self.folder / BEST_MODEL)
         self.logger.record("eval/mean_reward", self.means[-1])
         if self.on_evaluation is not None:
             self.on_evaluation(self.means)
@@ -225,3 +214,77 @@ class EvaluationCallback(BaseCallback):
     @property
     def means(self) -> list[float]:
         return [float(np.mean(result)) for result in self.results]
+
+
+class ProgressCallback(BaseCallback):
+    """Writes status.json about once a second, and shows progress on the console.
+
+    :param folder: the run's folder
+    :param total: steps of the whole run
+    :param show: "bar" ("lines" without a terminal), "lines" (ten in a run) or "nothing"
+    """
+
+    def __init__(self, folder: Path, total: int, show: str = "lines") -> None:
+        super().__init__()
+        self.folder, self.total = folder, total
+        self.show = "lines" if show == "bar" and not sys.stdout.isatty() else show
+        self._bar: Progress | None = None
+
+    def _on_training_start(self) -> None:
+        self._start = self._last = time.monotonic()
+        self._first = self.num_timesteps
+        self._next_line = self._after(self.num_timesteps)
+        if self.show == "bar":
+            columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(TextColumn("{task.description}"), *columns)
+            self._bar.start()
+            self._task = self._bar.add_task("return -", total=self.total, completed=self._first)
+        write_status(self.folder, **self.status("training"))
+
+    def _after(self, timesteps: int) -> int:
+        return (timesteps * 10 // self.total + 1) * self.total // 10
+
+    def _on_step(self) -> bool:
+        now = time.monotonic()
+        if now - self._last >= 1.0:
+            self._last = now
+            status = self.status("training")
+            write_status(self.folder, **status)
+            self._update_bar(description=_describe(status))
+        if self.show == "lines" and self.num_timesteps >= self._next_line:
+            self._next_line = self._after(self.num_timesteps)
+            steps = f"{self.num_timesteps:>9,} of {self.total:,} steps"
+            print(f"{steps}: {_describe(self.status('training'))}", flush=True)
+        return True
+
+    def _update_bar(self, **changes: Any) -> None:
+        if self._bar is not None:
+            completed = min(self.num_timesteps, self.total)
+            self._bar.update(self._task, completed=completed, **changes)
+
+    def close(self) -> None:
+        """Remove the bar, however training ended."""
+        self._update_bar()
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def status(self, state: str) -> dict[str, Any]:
+        returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        return {
+            "state": state,
+            "timesteps": self.num_timesteps,
+            "total": self.total,
+            "return": float(np.mean(returns)) if returns else None,
+            "zeta": getattr(self.model, "zeta", None),
+            "speed": (self.num_timesteps - self._first) / seconds,
+        }
+
+
+def _describe(status: dict[str, Any]) -> str:
+    """Return, zeta (if the algorithm has one) and speed."""
+    parts = ["return -" if status["return"] is None else f"return {status['return']:.1f}"]
+    if status["zeta"] is not None:
+        parts.append(f"zeta {status['zeta']:.3g}")
+    return ", ".join([*parts, f"{status['speed']:.0f} steps/s"])

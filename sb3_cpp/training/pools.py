@@ -1,4 +1,4 @@
-"""Where the cells of a grid are trained: processes of this machine, or the workers of a Dask cluster."""
+"""Where the cells of a grid are trained: processes of this machine, or a Dask cluster."""
 
 import contextlib
 import multiprocessing
@@ -15,16 +15,22 @@ from typing import Any, Protocol
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.run_folder import OUTPUT, read_status
-from sb3_cpp.training.runner import RunFailed, train_run
+from sb3_cpp.training.run import RunFailed, train_run
 from sb3_cpp.training.suites import RunConfig
 
-MAX_ATTEMPTS = 4  # a cell whose worker keeps dying is given up, as Dask does
-_one_at_a_time = threading.Lock()  # SB3 seeds generators that all threads of a process share
+MAX_ATTEMPTS = 4  # for a cell whose worker keeps dying; Dask's number
+_train_lock = threading.Lock()  # SB3 seeds generators that all threads of a process share
 
 
 @dataclass
 class Cell:
-    """One run of a grid. States: waiting, running, finished, failed, interrupted; ``note`` says why."""
+    """One run of a grid.
+
+    :param state: waiting, running, finished, failed or interrupted
+    :param note: the reason
+    :param attempts: how often it was started
+    :param status: content of its status.json
+    """
 
     config: RunConfig
     folder: Path
@@ -38,7 +44,7 @@ class Cell:
 
 
 class Pool(Protocol):
-    """Trains cells; ``poll`` waits a moment and gives those that ended, with their state and a note."""
+    """Trains cells; ``poll`` waits a moment and returns those that ended, with state and note."""
 
     def start(self, cells: list[Cell]) -> None: ...
 
@@ -48,8 +54,8 @@ class Pool(Protocol):
 
 
 def train_cell(config: RunConfig, root: str) -> tuple[str, str]:
-    """Train one cell in a worker; gives its state and a note instead of raising."""
-    with _one_at_a_time:
+    """Train one cell in a worker; returns its state and a note instead of raising."""
+    with _train_lock:
         try:
             outcome = train_run(config, root, show="nothing", n_threads=1)
         except (InvalidArgument, RunFailed) as error:
@@ -61,8 +67,8 @@ def train_cell(config: RunConfig, root: str) -> tuple[str, str]:
         return ("interrupted" if outcome.state == "interrupted" else "finished"), ""
 
 
-def _child(config: RunConfig, root: str, folder: str, sender: Connection) -> None:
-    """A process of the local pool: what the run prints goes to its folder."""
+def _work(config: RunConfig, root: str, folder: str, sender: Connection) -> None:
+    """A worker process of the local pool; its output goes to the cell's folder."""
     os.makedirs(folder, exist_ok=True)
     output = os.open(os.path.join(folder, OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
@@ -71,23 +77,22 @@ def _child(config: RunConfig, root: str, folder: str, sender: Connection) -> Non
 
 
 class LocalPool:
-    """Up to ``jobs`` processes, one per cell, each with one torch thread. A killed process costs only its cell, which is
-    started again and goes on from its checkpoint.
+    """Up to ``jobs`` processes, one per cell, each with one torch thread. The cell of a killed
+    process is started again and resumes from its checkpoint.
 
     :param root: folder of all runs
-    :param jobs: how many at once
+    :param jobs: number of processes at a time
     """
 
     def __init__(self, root: str, jobs: int) -> None:
         self.root, self.jobs = root, jobs
         self._waiting: list[Cell] = []
         self._running: dict[int, tuple[Cell, Any, Connection]] = {}
-        self._context: Any = multiprocessing.get_context(
-            "forkserver" if sys.platform != "win32" else "spawn"
-        )
-        if sys.platform != "win32":
-            # Imported once, not once a cell; torch loads the second one when it makes an optimiser
-            self._context.set_forkserver_preload(["sb3_cpp.training.pools", "torch._dynamo"])
+        method = "forkserver" if sys.platform != "win32" else "spawn"
+        self._context: Any = multiprocessing.get_context(method)
+        if method == "forkserver":
+            # Import once, not once per cell; torch imports _dynamo when it makes an optimiser
+            self._context.set_forkserver_preload([__name__, "torch._dynamo"])
 
     def start(self, cells: list[Cell]) -> None:
         self._waiting += cells
@@ -114,16 +119,13 @@ class LocalPool:
         with receiver, contextlib.suppress(EOFError):
             if receiver.poll():
                 return receiver.recv()
-        return (
-            "died",
-            f"its process was killed ({signal.Signals(-exit_code).name if exit_code < 0 else f'exit {exit_code}'})",
-        )
+        cause = signal.Signals(-exit_code).name if exit_code < 0 else f"exit {exit_code}"
+        return "died", f"its process was killed ({cause})"
 
     def _launch(self, cell: Cell) -> None:
         receiver, sender = self._context.Pipe(duplex=False)
-        process = self._context.Process(
-            target=_child, args=(cell.config, self.root, str(cell.folder), sender)
-        )
+        arguments = (cell.config, self.root, str(cell.folder), sender)
+        process = self._context.Process(target=_work, args=arguments)
         process.start()
         sender.close()
         cell.state, cell.attempts = "running", cell.attempts + 1
@@ -135,15 +137,15 @@ class LocalPool:
             process.terminate()
         for cell, process, receiver in self._running.values():
             process.join()
-            cell.state, cell.note = self._result(receiver, process.exitcode)
-            cell.state = "interrupted" if cell.state == "died" else cell.state
+            state, cell.note = self._result(receiver, process.exitcode)
+            cell.state = "interrupted" if state == "died" else state
         self._running.clear()
         self._waiting.clear()
 
 
 class DaskPool:
-    """The workers of a Dask cluster, which must see the same folder of runs and have this package installed. A worker that
-    dies costs only its cell: Dask gives it to another worker, where it goes on from its checkpoint.
+    """The workers of a Dask cluster, which must see the same folder of runs and have this package
+    installed. Dask gives the cell of a dead worker to another one, where it resumes.
 
     :param root: folder of all runs
     :param address: of the scheduler
@@ -167,10 +169,11 @@ class DaskPool:
 
     def start(self, cells: list[Cell]) -> None:
         for cell in cells:
-            key = f"{cell.config.algo}-{cell.config.env}-{cell.config.seed}-{id(self):x}-{len(self._cells)}"
-            self._cells[
-                self.client.submit(train_cell, cell.config, self.root, pure=False, key=key)
-            ] = cell
+            config = cell.config
+            name = f"{config.algo}-{config.env}-{config.seed}"
+            key = f"{name}-{id(self):x}-{len(self._cells)}"
+            future = self.client.submit(train_cell, config, self.root, pure=False, key=key)
+            self._cells[future] = cell
 
     def poll(self, seconds: float) -> list[tuple[Cell, str, str]]:
         time.sleep(seconds)
@@ -187,8 +190,7 @@ class DaskPool:
         return results
 
     def stop(self) -> None:
-        """Take back the cells that have not begun; those in training go on to their end."""
-        self.client.cancel(
-            [future for future, cell in self._cells.items() if cell.state == "waiting"]
-        )
+        """Cancel the cells that have not begun; those in training run to their end."""
+        waiting = [future for future, cell in self._cells.items() if cell.state == "waiting"]
+        self.client.cancel(waiting)
         self.client.close()

@@ -1,11 +1,13 @@
-"""An Optuna study many workers can share: its storage, its sampler, and how the number of trials is kept exact."""
+"""Optuna studies: search spaces, storages, a sampler, and workers that share a study."""
 
 import json
 import os
 import socket
+import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +25,113 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
-from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.checks import InvalidArgument, check_number, suggestion
+from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
+from sb3_cpp.training.suites import Suite
 
 _MAX_RETRY = 3
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-class Superfluous(Exception):
-    """Raised in a trial that another worker's trial made unnecessary."""
+@dataclass(frozen=True)
+class Dimension:
+    """One hyperparameter to search: a range, or choices."""
+
+    name: str
+    low: float | int | None = None
+    high: float | int | None = None
+    log: bool = False
+    choices: tuple[Any, ...] = ()
+
+    def suggest(self, trial: optuna.Trial) -> Any:
+        if self.choices:
+            # Optuna stores only plain values; lists (net_arch) are stored as text
+            plain = [
+                json.dumps(choice) if isinstance(choice, (list, dict)) else choice
+                for choice in self.choices
+            ]
+            return trial.suggest_categorical(self.name, plain)
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(self.name, self.low, self.high, log=self.log)
+        assert self.low is not None
+        assert self.high is not None
+        return trial.suggest_float(self.name, float(self.low), float(self.high), log=self.log)
 
 
-class GivenUp(Exception):
-    """Somebody else ended the trial in the meantime: this machine slept, or was too busy for a heartbeat."""
+def search_space(suite: Suite, algo: str) -> list[Dimension]:
+    """A suite's search space for an algorithm: the algorithm's keys, and the ``shared`` keys that
+    its class has. ``{low, high, log}`` is a range, of whole numbers if both ends are; ``{choices}``
+    is a list."""
+    name = (suite.algos.get(algo) or {}).get("algorithm", algo)
+    known = hyperparameter_defaults(get_algorithm(name))
+    own = suite.search.get(algo) or {}
+    if not own:
+        raise InvalidArgument(
+            f"suite {suite.name} has no search space for {algo!r}; "
+            f"it has {', '.join(suite.search) or 'none'}"
+        )
+    for key in own:
+        if key.split(".")[0] not in known:
+            raise InvalidArgument(
+                f"suite {suite.name}, search, {algo}: no hyperparameter {key!r}"
+                f"{suggestion(key, known)}"
+            )
+    shared = suite.search.get("shared") or {}
+    space = {key: entry for key, entry in shared.items() if key.split(".")[0] in known} | own
+    return [
+        _dimension(key, entry, f"suite {suite.name}, search, {key}") for key, entry in space.items()
+    ]
+
+
+def _dimension(name: str, entry: Any, place: str) -> Dimension:
+    if not isinstance(entry, Mapping) or not (
+        set(entry) == {"choices"} or {"low", "high"} <= set(entry) <= {"low", "high", "log"}
+    ):
+        raise InvalidArgument(f"{place} must be {{low, high, log}} or {{choices}}, got {entry!r}")
+    if "choices" in entry:
+        if not isinstance(entry["choices"], list) or not entry["choices"]:
+            raise InvalidArgument(f"{place}: choices must be a list, got {entry['choices']!r}")
+        return Dimension(name, choices=tuple(entry["choices"]))
+    low, high, log = entry["low"], entry["high"], bool(entry.get("log", False))
+    check_number(f"{place}: low", low, 0.0 if log else -float("inf"), low_open=log)
+    check_number(f"{place}: high", high, low)
+    return Dimension(name, low, high, log)
+
+
+def is_fixed(name: str, overrides: Mapping[str, Any]) -> bool:
+    """Whether ``-params`` sets the hyperparameter ``a.b``, or all of ``a``."""
+    inside: Any = overrides
+    for part in name.split("."):
+        if not isinstance(inside, Mapping):
+            return True
+        if part not in inside:
+            return False
+        inside = inside[part]
+    return True
+
+
+def sample(dimensions: list[Dimension], trial: optuna.Trial) -> dict[str, Any]:
+    """A trial's hyperparameters."""
+    return hyperparameters({dimension.name: dimension.suggest(trial) for dimension in dimensions})
+
+
+def hyperparameters(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Optuna's parameters as hyperparameters: text as lists, ``a.b: 1`` as ``a: {b: 1}``."""
+    tree: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, str) and value[:1] in ("[", "{"):
+            value = json.loads(value)
+        *path, last = name.split(".")
+        branch = tree
+        for part in path:
+            branch = branch.setdefault(part, {})
+        branch[last] = value
+    return tree
 
 
 class SeededTPE(BaseSampler):
-    """TPE whose suggestions for a trial depend on the seed, the trial's number and the history only: the same in a study that
-    was interrupted, and different for every worker of a shared one.
+    """TPE whose suggestions for a trial depend on the seed, the trial's number and the history
+    only: the same in a study that was interrupted, and different for every worker of a shared one.
     """
 
     def __init__(self, seed: int) -> None:
@@ -75,7 +167,12 @@ class SeededTPE(BaseSampler):
 
 
 def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
-    """A database by its URL (with heartbeat and retry of dead trials), or a journal file, by default in ``folder``."""
+    """Open a database (with heartbeat and retry of dead trials), or a journal file.
+
+    :param url: a database URL or a file; None for ``journal.log`` in ``folder``
+    :param folder: the study's folder
+    :param heartbeat: seconds between heartbeats
+    """
     if url is None or "://" not in url:
         path = folder / "journal.log" if url is None else Path(url)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,36 +181,50 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
     if url.startswith("sqlite:///"):
         Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
     engine = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    for attempt in range(10):
+
+    def connect() -> BaseStorage:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            retry = RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRY)
+            return RDBStorage(
+                url,
+                engine,
+                heartbeat_interval=heartbeat,
+                grace_period=2 * heartbeat,
+                heartbeat_stale_trial_callback=retry,
+            )
+
+    try:
+        # Workers that start together all create the tables; the slower ones find them later
+        return _retry(connect, lambda error: "already exists" in str(error), OperationalError)
+    except OperationalError as error:
+        reason = " ".join(str(error.orig).split())
+        raise InvalidArgument(f"--storage cannot be opened: {reason}") from None
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError, DatabaseError) as error:
+        raise InvalidArgument(
+            f"--storage must be a file or a database URL, got {url!r} "
+            f"({str(error).splitlines()[0]})"
+        ) from None
+
+
+def _retry(
+    action: Callable[[], Any],
+    is_temporary: Callable[[Exception], bool],
+    kind: type[Exception],
+    attempts: int = 10,
+) -> Any:
+    """Call a function again while it raises a temporary error."""
+    for attempt in range(1, attempts + 1):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-                return RDBStorage(
-                    url,
-                    engine,
-                    heartbeat_interval=heartbeat,
-                    grace_period=2 * heartbeat,
-                    heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(
-                        max_retry=_MAX_RETRY
-                    ),
-                )
-        except (
-            OperationalError
-        ) as error:  # several workers make the tables at once; the others find them a moment later
-            if attempt == 9 or "already exists" not in str(error):
-                raise InvalidArgument(
-                    f"--storage cannot be opened: {' '.join(str(error.orig).split())}"
-                ) from None
-            time.sleep(0.3 * (attempt + 1))
-        except (ArgumentError, NoSuchModuleError, ImportError, ValueError, DatabaseError) as error:
-            raise InvalidArgument(
-                f"--storage must be a file or a database URL, got {url!r} ({str(error).splitlines()[0]})"
-            ) from None
-    raise AssertionError("unreachable")
+            return action()
+        except kind as error:
+            if attempt == attempts or not is_temporary(error):
+                raise
+            time.sleep(0.3 * attempt)
 
 
 def _check_journal(path: Path) -> None:
-    """Optuna would write into a file of something else."""
+    """Refuse a file that is no journal; Optuna would append to it."""
     if not path.is_file() or path.stat().st_size == 0:
         return
     try:
@@ -132,38 +243,49 @@ def open_study(
     settings: dict[str, Any],
     pruner: optuna.pruners.BasePruner,
 ) -> optuna.Study:
-    """Create the study or go on with it; one made with other settings is refused."""
+    """Create or load a study; one with other settings is refused.
+
+    :param name: its name in the storage
+    :param storage: from :func:`open_storage`
+    :param seed: seed of the sampler
+    :param settings: what all trials share, plain values with the key ``objective``
+    :param pruner: Optuna's
+    """
     directions = ["maximize", "minimize"] if settings["objective"] == "pareto" else ["maximize"]
-    study = None
-    for attempt in range(10):
-        try:
-            study = optuna.create_study(
-                storage=storage,
-                study_name=name,
-                sampler=SeededTPE(seed),
-                pruner=pruner,
-                directions=directions,
-                load_if_exists=True,
-            )
-            break
-        except optuna.exceptions.StorageInternalError:  # another worker is creating it
-            if attempt == 9:
-                raise
-            time.sleep(0.3 * (attempt + 1))
-    assert study is not None
-    there = study.user_attrs.get("settings")
-    if there is None:
+
+    def create() -> optuna.Study:
+        return optuna.create_study(
+            storage=storage,
+            study_name=name,
+            sampler=SeededTPE(seed),
+            pruner=pruner,
+            directions=directions,
+            load_if_exists=True,
+        )
+
+    # Temporary: another worker is creating it
+    study = _retry(create, lambda _: True, optuna.exceptions.StorageInternalError)
+    stored = study.user_attrs.get("settings")
+    if stored is None:
         study.set_user_attr("settings", settings)
-    elif there != settings:
+    elif stored != settings:
         different = [
-            f"{key}: {there.get(key)} there, {value} here"
+            f"{key}: {stored.get(key)} there, {value} here"
             for key, value in settings.items()
-            if there.get(key) != value
+            if stored.get(key) != value
         ]
         raise InvalidArgument(
             f"study {name!r} has other settings ({'; '.join(different)}); choose another --study"
         )
     return study
+
+
+class Superfluous(Exception):
+    """Raised in a trial that is not needed: another worker's trial was the last."""
+
+
+class TakenForDead(Exception):
+    """Raised in a trial that another worker ended: this machine slept, or missed its heartbeats."""
 
 
 def run_trials(
@@ -172,52 +294,61 @@ def run_trials(
     total: int,
     report: Callable[[str], None],
 ) -> None:
-    """Take part until the study has ``total`` ended trials (complete or pruned), no more: many workers may do this at once."""
+    """Run trials until the study has exactly ``total`` ended ones (complete or pruned), together
+    with any number of other workers.
+
+    :param study: from :func:`open_study`
+    :param objective: as in Optuna
+    :param total: trials of the whole study
+    :param report: takes messages for the user
+    """
 
     def guarded(trial: optuna.Trial) -> Any:
         trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
         before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
-        if len([t for t in before if t.state in (*_ENDED, TrialState.RUNNING)]) >= total:
+        if sum(t.state in (*_ENDED, TrialState.RUNNING) for t in before) >= total:
             trial.set_user_attr("superfluous", True)
             raise Superfluous
         result = objective(trial)
         if study._storage.get_trial(trial._trial_id).state != TrialState.RUNNING:
-            raise GivenUp  # Optuna would stumble over the result
+            raise TakenForDead  # Optuna would fail to store the result
         return result
 
-    told = False
+    reported = False
     while True:
         retry_dead_trials(study)
         trials = study.get_trials(deepcopy=False)
         running = [t for t in trials if t.state == TrialState.RUNNING]
-        ended = len([t for t in trials if t.state in _ENDED])
+        ended = sum(t.state in _ENDED for t in trials)
         if ended >= total:
             return
         if ended + len(running) < total:
-            told = False
+            reported = False
             try:
                 study.optimize(guarded, n_trials=1, catch=(Superfluous,))
             except ValueError as error:
                 if not str(error).startswith("Cannot tell a FAIL trial"):
                     raise
                 report(
-                    "a trial of this worker was taken for dead (no sign of life for too long); it is tried again"
+                    "a trial of this worker was taken for dead (no sign of life for too long); "
+                    "it is tried again"
                 )
             continue
-        if not _can_be_judged(study) and any(_host(t) != socket.gethostname() for t in running):
+        if not _has_heartbeat(study) and any(_host(t) != socket.gethostname() for t in running):
             report(
-                "the last trials are running on other machines; should one of them die, run the same command again"
+                "the last trials are running on other machines; should one of them die, "
+                "run the same command again"
             )
             return
-        if not told:
+        if not reported:
             report(f"waiting for the last {len(running)} running trials of other workers")
-            told = True
+            reported = True
         time.sleep(1.0)
 
 
-def _can_be_judged(study: optuna.Study) -> bool:
+def _has_heartbeat(study: optuna.Study) -> bool:
     """Whether the storage itself knows which trials are alive."""
-    return isinstance(study._storage, RDBStorage) or not isinstance(study._storage, JournalStorage)
+    return not isinstance(study._storage, JournalStorage)
 
 
 def _host(trial: FrozenTrial) -> str:
@@ -225,26 +356,27 @@ def _host(trial: FrozenTrial) -> str:
 
 
 def retry_dead_trials(study: optuna.Study) -> None:
-    """Queue again the trials of workers that died: by the database's heartbeat, or on this machine by their process."""
+    """Enqueue the trials of dead workers again; a journal has no heartbeat, so there only workers
+    of this machine are known to be dead."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         optuna.storages.fail_stale_trials(study)
-        if _can_be_judged(study):
+        if _has_heartbeat(study):
             return
         for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            host, _, process = trial.user_attrs.get("worker", ":").rpartition(":")
-            if host == socket.gethostname() and process.isdigit() and not _alive(int(process)):
+            process = trial.user_attrs.get("worker", "").rpartition(":")[2]
+            here = _host(trial) == socket.gethostname()
+            if here and process.isdigit() and not _is_alive(int(process)):
                 study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
-                RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRY)(
-                    study, study.trials[trial.number]
-                )
+                retry = RetryHeartbeatStaleTrialCallback(max_retry=_MAX_RETRY)
+                retry(study, study.trials[trial.number])
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C
+        return True
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True

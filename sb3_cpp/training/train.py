@@ -11,7 +11,7 @@ from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.training.environments import check_environment, has_time_limit
-from sb3_cpp.training.runner import Outcome, RunFailed, train_run
+from sb3_cpp.training.run import Outcome, RunFailed, train_run
 from sb3_cpp.training.suites import RUN_KEYS, RunConfig, load_suite, parse_overrides, suite_of
 
 

@@ -1,4 +1,4 @@
-"""What a study leaves behind: the best block as YAML to paste, a table of trials, and pictures."""
+"""The results of a study: the best block as YAML, a table of trials, and figures."""
 
 import csv
 import warnings
@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
+from sb3_cpp.analysis.comparison import pareto_front
 from sb3_cpp.analysis.didactic_plots import dress, new_figure, save_figure
-from sb3_cpp.training.search_space import hyperparameters
+from sb3_cpp.files import write_text
+from sb3_cpp.training.study import hyperparameters
 from sb3_cpp.training.suites import merge
 
 _POINT, _BEST, _PRUNED = "#0072B2", "#D55E00", "#999999"
@@ -27,25 +29,20 @@ def complete_trials(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def best_trials(study: optuna.Study, count: int) -> list[FrozenTrial]:
-    """The best by return; of a two-objective study the best by return among those that no other beats in both."""
+    """The best by return; of a two-objective study, the best by return on its Pareto front."""
     trials = study.best_trials if len(study.directions) == 2 else complete_trials(study)
     return sorted(trials, key=lambda trial: -trial.user_attrs["return"])[:count]
 
 
 def summary(study: optuna.Study) -> str:
-    """How its trials ended; those nobody needed any more, because others ended at the same moment, do not count."""
-    states = [
-        trial.state
-        for trial in study.get_trials(deepcopy=False)
-        if "superfluous" not in trial.user_attrs
-    ]
-    counts = {
-        state: states.count(state)
+    """Numbers of complete, pruned and failed trials, without superfluous ones."""
+    trials = study.get_trials(deepcopy=False)
+    states = [trial.state for trial in trials if "superfluous" not in trial.user_attrs]
+    counts = [
+        f"{states.count(state)} {state.name.lower()}"
         for state in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
-    }
-    return f"study {study.study_name}: " + ", ".join(
-        f"{count} {state.name.lower()}" for state, count in counts.items()
-    )
+    ]
+    return f"study {study.study_name}: {', '.join(counts)}"
 
 
 def write(
@@ -56,19 +53,24 @@ def write(
     best: list[FrozenTrial],
     fixed: Mapping[str, Any] | None = None,
 ) -> list[Path]:
-    """All files of the report; those a study has too few trials for are left out.
+    """Write all files; figures that a study has too few trials for are left out.
 
-    :param fixed: hyperparameters that all trials had and nobody searched
+    :param study: the study
+    :param folder: where to write
+    :param env: environment of the block
+    :param algo: algorithm of the block
+    :param best: candidates for the block
+    :param fixed: hyperparameters of all trials that were not searched
     """
     paths = [_write_trials(study, folder / "trials.csv")]
     if best:
-        paths.append(_write_best(study, folder / "best.yml", env, algo, best, fixed or {}))
         paths += [
+            _write_best(study, folder / "best.yml", env, algo, best, fixed or {}),
             _plot_history(study, folder / "history.png"),
             _plot_pareto(study, folder / "pareto.png"),
         ]
-        importance = _plot_importance(study, folder / "importance.png")
-        paths += [importance] if importance else []
+        if len(complete_trials(study)) >= _MIN_FOR_IMPORTANCE:
+            paths.append(_plot_importance(study, folder / "importance.png"))
     return paths
 
 
@@ -80,14 +82,8 @@ def _write_trials(study: optuna.Study, path: Path) -> Path:
         writer.writerow(["number", "state", "return", "oscillation", *names])
         for trial in trials:
             measures = [trial.user_attrs.get(name, "") for name in ("return", "oscillation")]
-            writer.writerow(
-                [
-                    trial.number,
-                    trial.state.name,
-                    *measures,
-                    *(trial.params.get(name, "") for name in names),
-                ]
-            )
+            params = [trial.params.get(name, "") for name in names]
+            writer.writerow([trial.number, trial.state.name, *measures, *params])
     return path
 
 
@@ -99,30 +95,28 @@ def _write_best(
     best: list[FrozenTrial],
     fixed: Mapping[str, Any],
 ) -> Path:
-    """The block of the trial that did best with fresh seeds, ready for a suite, with its figures as a comment."""
+    """The block of the trial that did best with fresh seeds, with its results as a comment."""
     fresh: dict[str, list[float]] = study.user_attrs.get("fresh", {})
     winner = max(
         best, key=lambda trial: np.mean(fresh.get(str(trial.number), [trial.user_attrs["return"]]))
     )
-    values = fresh.get(str(winner.number), [])
-    again = (
-        f"; {len(values)} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}"
-        if values
-        else ""
-    )
-    block = {"envs": {env: {"algos": {algo: merge(fixed, hyperparameters(winner.params))}}}}
     comment = (
-        f"# study {study.study_name}, trial {winner.number} of {len(study.get_trials(deepcopy=False))}, found with return "
-        f"{winner.user_attrs['return']:.1f}, oscillation {winner.user_attrs['oscillation']:.1f}{again}\n"
+        f"# study {study.study_name}, trial {winner.number} of "
+        f"{len(study.get_trials(deepcopy=False))}, found with return "
+        f"{winner.user_attrs['return']:.1f}, oscillation {winner.user_attrs['oscillation']:.1f}"
     )
-    path.write_text(comment + yaml.safe_dump(_plain(block), sort_keys=False), encoding="utf-8")
+    if values := fresh.get(str(winner.number), []):
+        mean, spread = np.mean(values), np.std(values)
+        comment += f"; {len(values)} fresh seeds: return {mean:.1f} ± {spread:.1f}"
+    block = {"envs": {env: {"algos": {algo: merge(fixed, hyperparameters(winner.params))}}}}
+    write_text(path, f"{comment}\n{yaml.safe_dump(_rounded(block), sort_keys=False)}")
     return path
 
 
-def _plain(value: Any) -> Any:
-    """Numbers as YAML reads them back: 6 significant digits, always with a point in an exponent."""
+def _rounded(value: Any) -> Any:
+    """Floats with 6 significant digits."""
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -135,81 +129,49 @@ def _axes(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
 def _plot_history(study: optuna.Study, path: Path) -> Path:
     figure, ax = _axes(f"{study.study_name}: history", "trial", "return")
     done = complete_trials(study)
-    values = np.array([trial.user_attrs["return"] for trial in done])
     numbers = [trial.number for trial in done]
+    values = np.array([trial.user_attrs["return"] for trial in done])
+    best = np.maximum.accumulate(values)
     ax.scatter(numbers, values, s=14, color=_POINT, label="complete")
-    ax.step(
-        numbers,
-        np.maximum.accumulate(values),
-        where="post",
-        color=_BEST,
-        linewidth=1.4,
-        label="best so far",
-    )
-    pruned = [
-        t
-        for t in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,))
+    ax.step(numbers, best, where="post", color=_BEST, linewidth=1.4, label="best so far")
+    pruned = study.get_trials(deepcopy=False, states=(TrialState.PRUNED,))
+    if last := {
+        t.number: t.intermediate_values[max(t.intermediate_values)]
+        for t in pruned
         if t.intermediate_values
-    ]
-    if pruned:
-        last = [t.intermediate_values[max(t.intermediate_values)] for t in pruned]
-        ax.scatter(
-            [t.number for t in pruned],
-            last,
-            s=14,
-            color=_PRUNED,
-            marker="x",
-            label="pruned, at that moment",
-        )
+    }:
+        label = "pruned, at that moment"
+        ax.scatter(list(last), list(last.values()), s=14, color=_PRUNED, marker="x", label=label)
     return save_figure(figure, path, legend_from=ax)
 
 
 def _plot_pareto(study: optuna.Study, path: Path) -> Path:
-    figure, ax = _axes(
-        f"{study.study_name}: return against oscillation", "oscillation (less is better)", "return"
-    )
-    points = np.array(
-        [(t.user_attrs["oscillation"], t.user_attrs["return"]) for t in complete_trials(study)]
-    )
-    ax.scatter(points[:, 0], points[:, 1], s=14, color=_POINT, label="trials")
-    front = pareto_front(points)
-    ax.plot(
-        front[:, 0],
-        front[:, 1],
-        color=_BEST,
-        marker="o",
-        markersize=4,
-        linewidth=1.4,
-        label="no trial is better in both",
-    )
+    title = f"{study.study_name}: return against oscillation"
+    figure, ax = _axes(title, "oscillation (less is better)", "return")
+    points = {
+        str(t.number): (t.user_attrs["return"], t.user_attrs["oscillation"])
+        for t in complete_trials(study)
+    }
+    returns, oscillations = zip(*points.values())
+    ax.scatter(oscillations, returns, s=14, color=_POINT, label="trials")
+    front = sorted((points[name][1], points[name][0]) for name in pareto_front(points))
+    label = "no trial is better in both"
+    ax.plot(*zip(*front), color=_BEST, marker="o", markersize=4, linewidth=1.4, label=label)
     return save_figure(figure, path, legend_from=ax)
 
 
-def pareto_front(points: np.ndarray) -> np.ndarray:
-    """Of (oscillation, return) pairs those that no other beats in both, by growing oscillation."""
-    front: list[np.ndarray] = []
-    for point in points[np.lexsort((-points[:, 1], points[:, 0]))]:
-        if not front or point[1] > front[-1][1]:
-            front.append(point)
-    return np.array(front)
-
-
-def _plot_importance(study: optuna.Study, path: Path) -> Path | None:
-    """Share of the variance of the return each hyperparameter explains among the better trials (PED-ANOVA)."""
-    if len(complete_trials(study)) < _MIN_FOR_IMPORTANCE:
-        return None
-    with (
-        warnings.catch_warnings()
-    ):  # it warns that it explains low values of the target, which is why the sign is turned
+def _plot_importance(study: optuna.Study, path: Path) -> Path:
+    """Share of the return's variance among the better trials that each hyperparameter explains
+    (PED-ANOVA)."""
+    with warnings.catch_warnings():
+        # It warns that it explains low values of the target, hence the sign
         warnings.simplefilter("ignore", UserWarning)
         importances = get_param_importances(
             study,
             evaluator=PedAnovaImportanceEvaluator(),
             target=lambda trial: -trial.user_attrs["return"],
         )
-    figure, ax = _axes(
-        f"{study.study_name}: importance for the return", "importance (PED-ANOVA)", ""
-    )
+    figure, ax = _axes(f"{study.study_name}: importance for the return", "importance", "")
     names = list(importances)[::-1]
     ax.barh(names, [importances[name] for name in names], color=_POINT)
     ax.grid(axis="y", visible=False)

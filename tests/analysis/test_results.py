@@ -11,7 +11,7 @@ from sb3_cpp.analysis.comparison import why_no_average
 from sb3_cpp.analysis.result_tables import remarks, table_of_all_tasks, tables_as_markdown
 from sb3_cpp.analysis.results import FILES, Choice, load_results, save_results
 from sb3_cpp.metrics import iqm
-from sb3_cpp.training.runner import train_run
+from sb3_cpp.training.run import train_run
 from tests.analysis.synthetic_runs import write_grid, write_run
 from tests.training.small_runs import small_config
 

@@ -11,10 +11,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from sb3_cpp.benchmarks.faults import TASKS, run_case
 from sb3_cpp.benchmarks.faults_comparison import differences, same
 from sb3_cpp.checkpointing import environment_state, store
-from sb3_cpp.training.checkpoint import find_checkpoint
-from sb3_cpp.training.runner import make_run_environment, train_run
+from sb3_cpp.training.run import find_checkpoint, make_run_environment, train_run
 from tests.training.small_runs import small_config
-from tests.training.test_runner import At, terminate
+from tests.training.test_run import At, terminate
 
 
 class Killed(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sb3_cpp.training.checkpoint import find_checkpoint
+from sb3_cpp.training.run import find_checkpoint
 from tests.scripts.processes import SMALL, Script
 
 GRID = ["classic", "--algos", "cpp", "dqn", "--envs", "CartPole-v1"]

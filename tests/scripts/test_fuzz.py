@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sb3_cpp.training import runner
+from sb3_cpp.training import run
 from tests.scripts.malformed import commands
 from tests.scripts.processes import ROOT, Script
 
@@ -75,7 +75,7 @@ def test_malformed_input_is_answered_with_one_line(
     def accept(*args: Any, **kwargs: Any) -> None:
         raise Accepted
 
-    monkeypatch.setattr(runner, "_Run", accept)
+    monkeypatch.setattr(run, "_Run", accept)
     monkeypatch.chdir(tmp_path)
     garbage(tmp_path)
     certain, mutated = list(commands(tmp_path)), list(mutations(tmp_path, 120))

@@ -4,7 +4,7 @@ import pytest
 
 from sb3_cpp.training.environments import is_atari
 from sb3_cpp.training.grid import check_buildable
-from sb3_cpp.training.search_space import search_space
+from sb3_cpp.training.study import search_space
 from sb3_cpp.training.suites import load_suite, suite_names
 
 NEEDS = {"MinAtar/": "minatar", "LunarLander": "Box2D", "NoFrameskip": "ale_py"}

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.image import imread
 
 from sb3_cpp.analysis.plots import plot_run
-from sb3_cpp.training.runner import train_run
+from sb3_cpp.training.run import train_run
 from sb3_cpp.training.suites import load_suite
 
 
@@ -43,7 +43,7 @@ def test_the_model_of_the_best_evaluation_is_kept(tmp_path: Path):
     from stable_baselines3.common.evaluation import evaluate_policy
 
     from sb3_cpp.training.enjoy import load_run
-    from sb3_cpp.training.runner import make_run_environment
+    from sb3_cpp.training.run import make_run_environment
 
     config = load_suite("classic").run_config(
         "cpp", "CartPole-v1", 0, {"n_timesteps": 3000, "eval_freq": 500}

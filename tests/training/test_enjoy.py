@@ -9,7 +9,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.enjoy import action_probabilities, annotate, check_video, enjoy, load_run
-from sb3_cpp.training.runner import train_run
+from sb3_cpp.training.run import train_run
 from tests.training.small_runs import small_config
 
 

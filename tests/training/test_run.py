@@ -16,11 +16,15 @@ from sb3_cpp import DeepCPP
 from sb3_cpp.checkpointing import CheckpointStore
 from sb3_cpp.checkpointing.store import TRANSIENT
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training import logs, runner
-from sb3_cpp.training.checkpoint import find_checkpoint, read_counters
-from sb3_cpp.training.existing_run import check_folder
-from sb3_cpp.training.lock import locked
-from sb3_cpp.training.runner import RunFailed, train_run
+from sb3_cpp.training import logs, run
+from sb3_cpp.training.run import (
+    RunFailed,
+    check_folder,
+    find_checkpoint,
+    locked,
+    read_counters,
+    train_run,
+)
 from sb3_cpp.training.suites import RunConfig
 from tests.training.small_runs import rows, small_config
 
@@ -245,7 +249,7 @@ def test_a_signal_waits_for_an_evaluation_that_will_end(
     evaluated: bool,
 ) -> None:
     monkeypatch.setattr(logs, "PATIENCE", patience)
-    monkeypatch.setattr(runner, "has_time_limit", lambda *_: time_limit)
+    monkeypatch.setattr(run, "has_time_limit", lambda *_: time_limit)
     outcome = train_run(
         small_config(eval_freq=400), tmp_path, show="nothing", callbacks=[At(399, terminate)]
     )

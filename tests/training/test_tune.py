@@ -17,13 +17,19 @@ optuna = pytest.importorskip("optuna", reason="needs the extra tune")
 from optuna.trial import TrialState  # noqa: E402
 
 from sb3_cpp.checks import InvalidArgument  # noqa: E402
-from sb3_cpp.training import tuning  # noqa: E402
-from sb3_cpp.training.runner import Outcome  # noqa: E402
-from sb3_cpp.training.search_space import hyperparameters, is_fixed, sample, search_space  # noqa: E402
-from sb3_cpp.training.study import open_storage, open_study, run_trials  # noqa: E402
+from sb3_cpp.training import tune as tune_module  # noqa: E402
+from sb3_cpp.training.run import Outcome  # noqa: E402
+from sb3_cpp.training.study import (  # noqa: E402
+    hyperparameters,
+    is_fixed,
+    open_storage,
+    open_study,
+    run_trials,
+    sample,
+    search_space,
+)
 from sb3_cpp.training.suites import Suite, load_suite  # noqa: E402
-from sb3_cpp.training.tuning import score, tune  # noqa: E402
-from sb3_cpp.training.tuning_report import pareto_front  # noqa: E402
+from sb3_cpp.training.tune import score, tune  # noqa: E402
 
 SETTINGS: dict[str, Any] = {"objective": "return"}
 
@@ -179,9 +185,9 @@ def test_an_interrupted_trial_goes_on_in_its_folder(
         on_evaluation([1.0])
         return Outcome("finished", folder, 100)
 
-    monkeypatch.setattr(tuning, "train_run", train)
+    monkeypatch.setattr(tune_module, "train_run", train)
     suite = load_suite("classic")
-    search = tuning.Search(suite, "cpp", "CartPole-v1", 100, (0,), {}, tmp_path)
+    search = tune_module.Search(suite, "cpp", "CartPole-v1", 100, (0,), {}, tmp_path)
     objective = lambda trial: search.objective(trial, search_space(suite, "cpp"), pareto=False)  # noqa: E731
     study = make_study(tmp_path)
     with pytest.raises(KeyboardInterrupt):
@@ -194,11 +200,6 @@ def test_the_score_is_the_end_of_the_curve_and_its_falls() -> None:
     result = score([0.0, 4.0, 1.0, 5.0, 5.0, 3.0, 6.0, 8.0])
     assert result.value == 7.0  # the last quarter: 6 and 8
     assert result.oscillation == pytest.approx(np.sqrt(3.0**2 + 2.0**2))
-
-
-def test_the_pareto_front_is_what_nobody_beats_in_both() -> None:
-    points = np.array([[1.0, 5.0], [2.0, 4.0], [3.0, 9.0], [3.0, 8.0], [0.5, 1.0]])
-    assert pareto_front(points).tolist() == [[0.5, 1.0], [1.0, 5.0], [3.0, 9.0]]
 
 
 @pytest.mark.slow

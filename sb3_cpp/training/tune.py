@@ -1,4 +1,4 @@
-"""The command behind scripts/tune.py: search an algorithm's hyperparameters on one environment."""
+"""`sb3-cpp tune`: search an algorithm's hyperparameters on one environment."""
 
 import contextlib
 import shlex
@@ -15,9 +15,7 @@ from sb3_cpp.metrics import oscillation
 from sb3_cpp.run_folder import MODEL
 from sb3_cpp.training.environments import check_environment
 from sb3_cpp.training.grid import check_buildable
-from sb3_cpp.training.lock import locked
-from sb3_cpp.training.runner import RunFailed, StopRun, train_run
-from sb3_cpp.training.search_space import hyperparameters, is_fixed, sample, search_space
+from sb3_cpp.training.run import RunFailed, RunLocked, StopRun, locked, train_run
 from sb3_cpp.training.suites import Suite, load_suite, merge, parse_overrides, suite_of
 
 try:
@@ -25,19 +23,28 @@ try:
     from optuna.trial import FrozenTrial
 
     from sb3_cpp.training import tuning_report
-    from sb3_cpp.training.study import open_storage, open_study, run_trials
+    from sb3_cpp.training.study import (
+        Dimension,
+        hyperparameters,
+        is_fixed,
+        open_storage,
+        open_study,
+        run_trials,
+        sample,
+        search_space,
+    )
 except ImportError as error:
     raise InvalidArgument(
         f"tuning needs a further package: pip install 'sb3_cpp[tune]' ({error})"
     ) from None
 
-EVALUATIONS = 10
-FRESH_SEED = 10_000  # seeds of the re-evaluation, never used in the search
+EVALUATIONS = 10  # per run
+FRESH_SEED = 10_000  # first seed of the re-evaluation; the search uses 0, 1, ...
 
 
 @dataclass(frozen=True)
 class Score:
-    """What a run is worth: mean return of the last quarter of its evaluations, and how much the curve fell on the way."""
+    """Mean return of the last quarter of a run's evaluations, and l2 oscillation of all."""
 
     value: float
     oscillation: float
@@ -50,7 +57,7 @@ def score(means: Sequence[float]) -> Score:
 
 @dataclass(frozen=True)
 class Search:
-    """One search: everything that decides what a trial's values mean."""
+    """One search: what a trial's values mean."""
 
     suite: Suite
     algo: str
@@ -65,7 +72,7 @@ class Search:
         values: dict[str, Any],
         seed: int,
         folder: Path,
-        watch: Callable[[list[float]], None] | None = None,
+        on_evaluation: Callable[[list[float]], None] | None = None,
     ) -> Score:
         """Train one run with a trial's values."""
         fixed = {
@@ -78,53 +85,48 @@ class Search:
         config = self.suite.run_config(self.algo, self.env, seed, overrides)
         curve: list[float] = []
 
-        def remember(means: list[float]) -> None:
+        def record(means: list[float]) -> None:
             curve[:] = means
-            if watch is not None:
-                watch(means)
+            if on_evaluation is not None:
+                on_evaluation(means)
 
         outcome = train_run(
-            config, folder=folder, show="nothing", on_evaluation=remember, n_threads=1
+            config, folder=folder, show="nothing", on_evaluation=record, n_threads=1
         )
         if outcome.state == "interrupted":
             raise KeyboardInterrupt
         (folder / MODEL).unlink(missing_ok=True)
         return score(curve)
 
-    def objective(self, trial: optuna.Trial, dimensions: list[Any], pareto: bool) -> Any:
-        """Train a trial's runs, one seed after the other; gives its value, or value and oscillation."""
+    def objective(self, trial: optuna.Trial, dimensions: list[Dimension], pareto: bool) -> Any:
+        """Train a trial's runs, seed by seed; returns the return, or return and oscillation."""
         values = sample(dimensions, trial)
-        # A trial that was interrupted or whose worker died comes back with another number, and goes on where it was
+        # A trial that was interrupted, or whose worker died, is retried under another number and
+        # resumes in its folder
         name = trial.user_attrs.get("folder", f"trial_{trial.number}")
         trial.set_user_attr("folder", name)
         scores: list[Score] = []
 
-        def watch(means: list[float]) -> None:
-            so_far = [s.value for s in scores]
-            trial.report(
-                float(np.mean([*so_far, means[-1]])), len(scores) * (EVALUATIONS + 1) + len(means)
-            )
+        def prune(means: list[float]) -> None:
+            value = float(np.mean([*(s.value for s in scores), means[-1]]))
+            trial.report(value, len(scores) * (EVALUATIONS + 1) + len(means))
             if trial.should_prune():
                 raise StopRun
 
         try:
             for seed in self.seeds:
                 folder = self.folder / name / f"seed_{seed}"
-                scores.append(self.run(values, seed, folder, None if pareto else watch))
+                scores.append(self.run(values, seed, folder, None if pareto else prune))
         except StopRun:
             raise optuna.TrialPruned("below the median of the others") from None
-        except RunFailed as error:  # diverged: these values are no good, the search goes on
+        except RunFailed as error:  # diverged: the search continues without these values
             trial.set_user_attr("failure", str(error))
             raise optuna.TrialPruned(str(error)) from None
         except KeyboardInterrupt:
-            trial.study.enqueue_trial(
-                trial.params, user_attrs={"folder": name}
-            )  # for whoever goes on with the study
+            trial.study.enqueue_trial(trial.params, user_attrs={"folder": name})
             raise
-        value, falls = (
-            float(np.mean([s.value for s in scores])),
-            float(np.mean([s.oscillation for s in scores])),
-        )
+        value = float(np.mean([s.value for s in scores]))
+        falls = float(np.mean([s.oscillation for s in scores]))
         trial.set_user_attr("return", value)
         trial.set_user_attr("oscillation", falls)
         return (value, falls) if pareto else value
@@ -149,14 +151,29 @@ def tune(
     params: Sequence[str] = (),
     root: str = "runs",
 ) -> int:
-    """Take part in a study until it has its trials, then re-evaluate the best; returns the exit code of the script."""
+    """Work on a study until it has its trials, then re-evaluate the best; returns the exit code.
+
+    :param algo: algorithm
+    :param env: environment
+    :param trials: ended trials (complete or pruned) of the whole study
+    :param n_timesteps: steps of a run
+    :param suite: the suite with the settings and the search space; None for the environment's own
+    :param study: name of the study
+    :param storage: Optuna's: a database URL or a journal file; None for a file in its folder
+    :param seeds_per_trial: runs per trial
+    :param objective: "return", or "pareto" for return and oscillation
+    :param pruner: "median" or "none"
+    :param seed: seed of the sampler
+    :param top: number of best trials that are trained again with new seeds
+    :param top_seeds: their number of seeds
+    :param heartbeat: seconds between the heartbeats of a database's worker
+    :param params: ``key:value`` settings that are not searched
+    :param root: folder of all runs
+    """
     for name, number, low in (
         ("--trials", trials, 1),
         ("-n", n_timesteps, 1),
         ("--seeds-per-trial", seeds_per_trial, 1),
-    ):
-        check_number(name, number, low)
-    for name, number, low in (
         ("--top", top, 0),
         ("--top-seeds", top_seeds, 1),
         ("--heartbeat", heartbeat, 1),
@@ -166,28 +183,25 @@ def tune(
     check_choice("--objective", objective, ("return", "pareto"))
     check_choice("--pruner", pruner, ("median", "none"))
     check_environment(env)
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     chosen = load_suite(suite) if suite is not None else suite_of(env)
     overrides = parse_overrides(list(params))
-    dimensions = [
-        dimension
-        for dimension in search_space(chosen, algo)
-        if not is_fixed(dimension.name, overrides)
-    ]
+    for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
+        if key in overrides:
+            raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
+    space = search_space(chosen, algo)
+    dimensions = [dimension for dimension in space if not is_fixed(dimension.name, overrides)]
     if not dimensions:
         raise InvalidArgument(
             f"-params must leave something to search, got all of it: {', '.join(params)}"
         )
-    for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
-        if key in overrides:
-            raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
-    name = study or f"{algo}_{env.replace('/', '-')}"
-    folder = Path(root) / "tune" / name
-    seeds = tuple(range(seeds_per_trial))
-    search = Search(chosen, algo, env, n_timesteps, seeds, overrides, folder)
     # A mistake shows before the study is made
     check_buildable(
         [chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))]
+    )
+    name = study or f"{algo}_{env.replace('/', '-')}"
+    folder = Path(root) / "tune" / name
+    search = Search(
+        chosen, algo, env, n_timesteps, tuple(range(seeds_per_trial)), overrides, folder
     )
     settings = {
         "suite": chosen.name,
@@ -199,82 +213,72 @@ def tune(
         "overrides": overrides,
         "seed": seed,
     }
-    rule = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=EVALUATIONS // 3)
-    opened = open_study(
-        name,
-        open_storage(storage, folder, heartbeat),
-        seed,
-        settings,
-        rule if pruner == "median" else optuna.pruners.NopPruner(),
-    )
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rule: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+    if pruner == "median":
+        rule = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=EVALUATIONS // 3)
+    opened = open_study(name, open_storage(storage, folder, heartbeat), seed, settings, rule)
     print(
-        f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, into {folder}",
+        f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, "
+        f"into {folder}",
         flush=True,
     )
 
-    def objective_of(trial: optuna.Trial) -> Any:
+    def run_trial(trial: optuna.Trial) -> Any:
         result = search.objective(trial, dimensions, objective == "pareto")
-        print(
-            f"trial {trial.number}: {_words(trial.user_attrs)} with {_short(trial.params)}",
-            flush=True,
-        )
+        print(_describe(trial), flush=True)
         return result
 
     try:
-        run_trials(opened, objective_of, trials, print)
-        return _conclude(opened, search, top, top_seeds)
+        run_trials(opened, run_trial, trials, print)
+        _reevaluate_best(opened, search, top, top_seeds)
     except KeyboardInterrupt:
-        print(
-            f"stopped; to go on, run the same command again:\n  {shlex.join([Path(sys.executable).name, *sys.argv])}"
-        )
+        command = shlex.join([Path(sys.executable).name, *sys.argv])
+        print(f"stopped; to go on, run the same command again:\n  {command}")
         return 130
+    return 0
 
 
-def _short(params: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in params.items()
+def _describe(trial: optuna.Trial) -> str:
+    measures = ", ".join(
+        f"{name} {trial.user_attrs[name]:.1f}" for name in ("return", "oscillation")
     )
+    values = ", ".join(
+        f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in trial.params.items()
+    )
+    return f"trial {trial.number}: {measures} with {values}"
 
 
-def _words(attributes: dict[str, Any]) -> str:
-    return f"return {attributes['return']:.1f}, oscillation {attributes['oscillation']:.1f}"
-
-
-def _conclude(study: optuna.Study, search: Search, top: int, top_seeds: int) -> int:
-    """Re-evaluate the best trials with fresh seeds and write the results; one worker of a machine does it for all."""
+def _reevaluate_best(study: optuna.Study, search: Search, top: int, seeds: int) -> None:
+    """Train the best trials with new seeds and write the results; one worker does it for all."""
     search.folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(locked(search.folder))
-        except InvalidArgument:
+        except RunLocked:
             print("another worker re-evaluates the best trials and writes the results")
-            return 0
+            return
         best = tuning_report.best_trials(study, max(top, 1))
         for trial in best[:top]:
-            _reevaluate(study, search, trial, top_seeds)
+            _reevaluate(study, search, trial, seeds)
         print(tuning_report.summary(study))
         for path in tuning_report.write(
             study, search.folder, search.env, search.algo, best, search.overrides
         ):
             print(f"written: {path}")
-    return 0
 
 
 def _reevaluate(study: optuna.Study, search: Search, trial: FrozenTrial, seeds: int) -> None:
-    """With seeds the search has not seen: what looks best among many is partly luck."""
+    """Train a trial with new seeds: what is best among many is partly luck."""
     known: dict[str, list[float]] = study.user_attrs.get("fresh", {})
     values = known.get(str(trial.number), [])
-    for i in range(len(values), seeds):
-        seed = FRESH_SEED + i
-        result = search.run(
-            hyperparameters(trial.params),
-            seed,
-            search.folder / "top" / f"trial_{trial.number}" / f"seed_{seed}",
-        )
-        values = [*values, result.value]
+    for seed in range(FRESH_SEED + len(values), FRESH_SEED + seeds):
+        folder = search.folder / "top" / f"trial_{trial.number}" / f"seed_{seed}"
+        values = [*values, search.run(hyperparameters(trial.params), seed, folder).value]
         study.set_user_attr("fresh", {**known, str(trial.number): values})
     print(
-        f"trial {trial.number} with {seeds} fresh seeds: return {np.mean(values):.1f} ± {np.std(values):.1f}",
+        f"trial {trial.number} with {seeds} fresh seeds: "
+        f"return {np.mean(values):.1f} ± {np.std(values):.1f}",
         flush=True,
     )

@@ -1,0 +1,487 @@
+"""Train one run into its folder; an interrupted run resumes from its checkpoint."""
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import traceback
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.logger import KVWriter, Logger
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.checkpointing import CheckpointCallback, DamagedCheckpoint, manifest, resuming, store
+from sb3_cpp.checkpointing.files import discard
+from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.files import is_part
+from sb3_cpp.run_folder import (
+    BAD_BATCH,
+    CHECKPOINT,
+    CONFIG,
+    FAILURE,
+    HISTORY,
+    ITERATIONS,
+    LOCK,
+    MODEL,
+    MONITOR,
+    OUTPUT,
+    PROGRESS,
+    is_finished,
+    read_config,
+    read_record,
+    write_config,
+    write_status,
+)
+from sb3_cpp.threads import flush_denormals, torch_threads
+from sb3_cpp.training import logs
+from sb3_cpp.training.algorithms import (
+    check_values,
+    get_algorithm,
+    hyperparameter_defaults,
+    resolve_classes,
+)
+from sb3_cpp.training.environments import has_time_limit, is_atari, make_environment
+from sb3_cpp.training.suites import RunConfig
+
+
+class StopRun(Exception):
+    """Raise it in ``on_evaluation`` to abort a run (pruning)."""
+
+
+class RunFailed(RuntimeError):
+    """Training raised an error; the run's folder holds the traceback."""
+
+
+class RunLocked(InvalidArgument):
+    """Another process trains this run."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: "finished", "interrupted" or "kept" (it was finished before)."""
+
+    state: str
+    folder: Path
+    timesteps: int
+    final_returns: tuple[float, ...] = ()
+    exit_code: int = 0
+
+
+# The folder of a run
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder for this process; the lock ends with the process, even if it is killed."""
+    lock = filelock.FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        raise RunLocked(f"{folder} is being trained by another process") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
+    """Refuse a folder that holds something else than this run, naming what differs."""
+    names = [path for path in folder.iterdir() if not is_part(path)] if folder.exists() else []
+    if not any(path.name not in (LOCK, OUTPUT) for path in names):
+        return
+    try:
+        record = read_record(folder)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"{folder} holds files but no readable {CONFIG}; remove it or choose another -f "
+            f"({error})"
+        ) from None
+    stored, stored_defaults = record["config"], record.get("class_defaults") or {}
+    new, new_defaults = config.plain(), class_defaults(config)
+    differences = _differences(
+        _with_defaults(stored, stored_defaults, new, new_defaults),
+        _with_defaults(new, new_defaults, stored, stored_defaults),
+        ignore,
+    )
+    if differences:
+        raise InvalidArgument(
+            f"{folder} holds a run with another config ({'; '.join(differences[:3])}); "
+            "remove it or choose another -f"
+        )
+
+
+def class_defaults(config: RunConfig) -> dict[str, Any]:
+    """Defaults of the class for what the config does not set, as far as they are plain values."""
+    defaults = hyperparameter_defaults(get_algorithm(config.algorithm))
+    return {
+        name: value
+        for name, value in defaults.items()
+        if name not in config.hyperparameters
+        and isinstance(value, (int, float, str, bool, type(None)))
+    }
+
+
+def _with_defaults(
+    config: dict[str, Any],
+    defaults: dict[str, Any],
+    other: dict[str, Any],
+    other_defaults: dict[str, Any],
+) -> dict[str, Any]:
+    """Add class defaults to a config, so that a default that has changed since is noticed; leave
+    out arguments that the other's version of the class does not have."""
+    known = {*(other.get("hyperparameters") or {}), *other_defaults}
+    values = {name: value for name, value in defaults.items() if name in known}
+    return {**config, "hyperparameters": values | (config.get("hyperparameters") or {})}
+
+
+def _differences(
+    stored: dict[str, Any], new: dict[str, Any], ignore: Sequence[str] = (), prefix: str = ""
+) -> list[str]:
+    found: list[str] = []
+    for key in dict.fromkeys([*stored, *new]):
+        if key in ignore or (key in stored and key in new and stored[key] == new[key]):
+            continue
+        if isinstance(stored.get(key), dict) and isinstance(new.get(key), dict):
+            found += _differences(stored[key], new[key], prefix=f"{prefix}{key}.")
+        else:
+            values = f"{stored.get(key, 'not set')} there, {new.get(key, 'not set')} here"
+            found.append(f"{prefix}{key}: {values}")
+    return found
+
+
+def find_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint of a run."""
+    return store.newest(folder / CHECKPOINT)
+
+
+def locate_checkpoint(path: str | Path) -> Path:
+    """What -i may name: a run's folder, its checkpoint, or a saved model."""
+    path = Path(path)
+    if path.is_file() and path.suffix == ".zip":
+        return path
+    for folder in (path, path / CHECKPOINT):
+        if (folder / manifest.NAME).is_file() or store.newest(folder) is not None:
+            return store.locate(folder)
+    raise InvalidArgument(
+        f"no checkpoint at {path} (a run's folder, its {CHECKPOINT}/ or a model.zip)"
+    )
+
+
+def read_counters(checkpoint: Path) -> dict[str, Any]:
+    """Steps, seconds and lines of the logs at a checkpoint."""
+    content = manifest.read(checkpoint)
+    return {"timesteps": content["timesteps"], **content["counters"]}
+
+
+def _is_inside(path: Path | None, folder: Path) -> bool:
+    return path is not None and folder.resolve() in path.resolve().parents
+
+
+# Environments and models
+
+
+def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any) -> VecEnv:
+    """The environments that a run trains on, or those it is evaluated on."""
+    n_envs, seed = (config.n_envs, config.seed) if training else (config.eval_envs, None)
+    env_kwargs = {**config.env_kwargs, **kwargs}
+    return make_environment(
+        config.env, n_envs, seed, config.max_episode_steps, training, **env_kwargs
+    )
+
+
+def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
+    """The untrained model of a run."""
+    algorithm = get_algorithm(config.algorithm)
+    check_values(config.hyperparameters)
+    values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
+    try:
+        return algorithm(env=env, seed=config.seed, **values)
+    except (
+        TypeError,
+        ValueError,
+        AssertionError,
+        AttributeError,
+        RuntimeError,
+        KeyError,
+        MemoryError,
+    ) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InvalidArgument(f"{config.algo} on {config.env} cannot be built: {reason}") from None
+
+
+def _load_model(config: RunConfig, env: VecEnv, source: Path) -> tuple[BaseAlgorithm, Path]:
+    """Load a model, or a checkpoint and all that belongs to it; returns the checkpoint that was
+    loaded (not the one asked for, if that is damaged)."""
+    algorithm = get_algorithm(config.algorithm)
+    try:
+        if source.is_file():
+            return algorithm.load(source, env=env), source
+        return _load_checkpoint(algorithm, source, env)
+    except DamagedCheckpoint:
+        raise
+    except (
+        ValueError,
+        KeyError,
+        RuntimeError,
+        AssertionError,
+        AttributeError,
+        zipfile.BadZipFile,
+        EOFError,
+    ) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidArgument(
+            f"{source} is no {config.algorithm} for {config.env}: {reason}"
+        ) from None
+
+
+def _load_checkpoint(
+    algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEnv
+) -> tuple[BaseAlgorithm, Path]:
+    """Load a checkpoint. If it is damaged, load the one before (the results will be the same) and
+    discard the damaged one."""
+    try:
+        return resuming.load(algorithm, checkpoint, env), checkpoint
+    except DamagedCheckpoint as error:
+        previous = resuming.previous_intact(checkpoint)
+        if previous is None:
+            raise DamagedCheckpoint(
+                f"{checkpoint} is damaged ({error}); no earlier one is intact"
+            ) from None
+        step = manifest.read(previous)["timesteps"]
+        print(
+            f"{checkpoint} is damaged ({error}); going on from the one before, at step {step:,}",
+            file=sys.stderr,
+        )
+        model = resuming.load(algorithm, previous, env)
+        discard(checkpoint)
+        return model, previous
+
+
+def _stored_hyperparameters(source: Path) -> dict[str, Any]:
+    """Hyperparameters that a loaded model was saved with, if its run's folder is known."""
+    for folder in list(source.parents)[:2]:
+        if (folder / CONFIG).is_file():
+            record = read_record(folder)
+            values = record["config"].get("hyperparameters") or {}
+            return {**(record.get("class_defaults") or {}), **values}
+    return {}
+
+
+# Training
+
+
+def train_run(
+    config: RunConfig,
+    root: str | Path = "runs",
+    *,
+    start_from: str | Path | None = None,
+    show: str = "lines",
+    writers: Sequence[KVWriter] = (),
+    callbacks: Sequence[BaseCallback] = (),
+    on_evaluation: Callable[[list[float]], None] | None = None,
+    folder: Path | None = None,
+    n_threads: int | None = None,
+) -> Outcome:
+    """Train a run, or resume it from its checkpoint; a finished run is kept as it is.
+
+    :param config: what to train
+    :param root: the folder of all runs
+    :param start_from: a checkpoint, run folder or model.zip to start from; a run that starts from
+        its own folder is extended to ``config.n_timesteps``
+    :param show: "bar", "lines" or "nothing" on the console
+    :param writers: further outputs of SB3's logger
+    :param callbacks: further callbacks
+    :param on_evaluation: called after each evaluation with the mean returns of all so far; may
+        raise :class:`StopRun`
+    :param folder: the run's folder, if not the usual one under ``root``
+    :param n_threads: of torch; None is one, and torch's default for Atari, whose network is large
+        enough to gain from several
+    """
+    folder = folder or config.folder(root)
+    source = locate_checkpoint(start_from) if start_from is not None else None
+    extends = _is_inside(source, folder)
+    if source is not None and extends and source.is_file():
+        raise InvalidArgument(
+            f"-i must not name a model inside the run's own folder, got {source}: -i {folder} "
+            "prolongs the run, another --seed or -f starts a new one from this model"
+        )
+    if source is not None and not extends:
+        print(resuming.FOREIGN.format(source), flush=True)
+        values = _stored_hyperparameters(source)
+        config = replace(config, start_from=str(source), hyperparameters=values)
+    # Only the length of a run may change when it is extended
+    ignore = ("n_timesteps", "eval_freq", "save_freq", "start_from") if extends else ()
+    check_folder(folder, config, ignore)
+    if is_finished(folder) and not extends:
+        return Outcome("kept", folder, config.n_timesteps)
+    env = make_run_environment(config)
+    try:
+        # Made before anything is written: a model that cannot be built leaves no folder
+        checkpoint = source if extends else find_checkpoint(folder) or source
+        model, checkpoint = (
+            (make_model(config, env), None)
+            if checkpoint is None
+            else _load_model(config, env, checkpoint)
+        )
+        _check_length(config, folder, model, checkpoint)
+        folder.mkdir(parents=True, exist_ok=True)
+        if n_threads is None and not is_atari(config.env):
+            n_threads = 1
+        with locked(folder), torch_threads(n_threads), flush_denormals():
+            run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
+            return run.train(checkpoint)
+    finally:
+        env.close()
+
+
+def _check_length(
+    config: RunConfig, folder: Path, model: BaseAlgorithm, checkpoint: Path | None
+) -> None:
+    """Refuse a run without steps left, unless it died between its last checkpoint and its end."""
+    if checkpoint is None or model.num_timesteps < config.n_timesteps:
+        return
+    own = checkpoint.is_dir() and _is_inside(checkpoint, folder) and not is_finished(folder)
+    if not own or read_config(folder).get("n_timesteps") != config.n_timesteps:
+        raise InvalidArgument(
+            f"{checkpoint} is at step {model.num_timesteps}: -n is the length of the whole run and "
+            f"must be larger, got {config.n_timesteps}"
+        )
+
+
+@dataclass
+class _Run:
+    """One process's part of a run."""
+
+    config: RunConfig
+    folder: Path
+    env: VecEnv
+    model: BaseAlgorithm
+    show: str
+    writers: Sequence[KVWriter]
+    callbacks: Sequence[BaseCallback]
+    on_evaluation: Callable[[list[float]], None] | None
+
+    def __post_init__(self) -> None:
+        self.progress = logs.ProgressCallback(self.folder, self.config.n_timesteps, self.show)
+        self.interruption = Interruption()
+        self.checkpoints = CheckpointCallback(
+            self.folder / CHECKPOINT, self.config.save_every, self._counters, self.interruption
+        )
+        self.start, self.elapsed = time.monotonic(), 0.0
+
+    def train(self, checkpoint: Path | None) -> Outcome:
+        counters: dict[str, Any] = {"logs": {}, "timesteps": 0, "elapsed": 0.0}
+        if checkpoint is not None and checkpoint.is_dir() and _is_inside(checkpoint, self.folder):
+            counters = read_counters(checkpoint)
+        self.elapsed = counters["elapsed"]
+        logs.truncate_logs(self.folder, counters["logs"], counters["timesteps"])
+        config = self.config.plain()
+        if not (self.folder / CONFIG).is_file() or read_config(self.folder) != config:
+            # A resumed run keeps its config.yml, with the command that started it
+            write_config(self.folder, config, class_defaults=class_defaults(self.config))
+        if isinstance(self.model, RegularizedDQN):
+            self.model.bad_batch_path = self.folder / BAD_BATCH
+        self._note("started" if checkpoint is None else "resumed")
+        for name in (FAILURE, BAD_BATCH, MODEL):  # of a failed attempt, or of the shorter run
+            (self.folder / name).unlink(missing_ok=True)
+        return self._learn()
+
+    def _learn(self) -> Outcome:
+        config, model, folder = self.config, self.model, self.folder
+        outputs: list[KVWriter] = [logs.ContinuedCSV(folder / PROGRESS), *self.writers]
+        model.set_logger(Logger(str(folder), outputs))
+        evaluation, callbacks = self._make_callbacks()
+        try:
+            with self.interruption:
+                remaining = config.n_timesteps - model.num_timesteps
+                if remaining > 0:
+                    model.learn(remaining, CallbackList(callbacks), reset_num_timesteps=False)
+                else:  # it died just before its end
+                    for callback in (self.progress, self.checkpoints):
+                        callback.init_callback(model)
+                    self.progress.on_training_start({}, {})
+                if config.keep_checkpoint:
+                    self.checkpoints.save()
+                if evaluation is not None:
+                    evaluation.model = model
+                    evaluation.num_timesteps = model.num_timesteps
+                    evaluation.finish()
+        except (TrainingInterrupted, KeyboardInterrupt):  # after a checkpoint, or in mid-step
+            saved = find_checkpoint(folder)
+            timesteps = read_counters(saved)["timesteps"] if saved is not None else 0
+            write_status(folder, **{**self.progress.status("interrupted"), "timesteps": timesteps})
+            self._note("interrupted", f", saved at step {timesteps}")
+            return Outcome("interrupted", folder, timesteps, exit_code=self.interruption.exit_code)
+        except (OSError, StopRun):
+            raise
+        except Exception as error:
+            log = folder / FAILURE
+            log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+            write_status(folder, **{**self.progress.status("failed"), "error": str(error)})
+            self._note("failed", f": {error}")
+            raise RunFailed(
+                f"{config.name()} failed at step {model.num_timesteps}: {error} (see {log})"
+            ) from error
+        finally:
+            self.progress.close()
+            model.logger.close()
+            if evaluation is not None:
+                evaluation.env.close()
+        return self._finish(evaluation)
+
+    def _make_callbacks(self) -> tuple[logs.EvaluationCallback | None, list[BaseCallback]]:
+        config, folder = self.config, self.folder
+        callbacks: list[BaseCallback] = [
+            logs.MonitorCallback(folder / MONITOR, config.env, self.elapsed)
+        ]
+        if isinstance(self.model, RegularizedDQN):
+            callbacks.append(IterationCallback(folder / ITERATIONS))
+        evaluation = None
+        if config.evaluate_every:
+            ends = has_time_limit(config.env, config.max_episode_steps)
+            evaluation = logs.EvaluationCallback(
+                make_run_environment(config, training=False),
+                folder,
+                config.evaluate_every,
+                config.eval_episodes,
+                config.seed,
+                config.n_timesteps,
+                self.on_evaluation,
+                None if ends else self.interruption,
+            )
+            callbacks.append(evaluation)
+        return evaluation, [*callbacks, self.progress, *self.callbacks, self.checkpoints]
+
+    def _finish(self, evaluation: logs.EvaluationCallback | None) -> Outcome:
+        logs.save_model(self.model, self.folder / MODEL)
+        if not self.config.keep_checkpoint:
+            shutil.rmtree(self.folder / CHECKPOINT, ignore_errors=True)
+        returns = tuple(evaluation.results[-1]) if evaluation is not None else ()
+        status = self.progress.status("finished")
+        if returns:
+            status["return"] = float(np.mean(returns))
+        write_status(self.folder, **status)
+        self._note("finished")
+        return Outcome("finished", self.folder, self.model.num_timesteps, returns)
+
+    def _counters(self) -> dict[str, Any]:
+        """For a checkpoint; the logs are on the disk before it is."""
+        elapsed = self.elapsed + time.monotonic() - self.start
+        return {"logs": logs.count_lines(self.folder), "elapsed": elapsed}
+
+    def _note(self, event: str, more: str = "") -> None:
+        event = f"process {os.getpid()} {event} at step {self.model.num_timesteps}{more}"
+        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event}\n")
