@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test test-fast lint format clean benchmark
+.PHONY: demo test test-fast lint format docs clean benchmark
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make test       lint, types and the whole test suite"
 	@echo "make test-fast  the quick tests only (under two minutes)"
 	@echo "make benchmark  train and publish the benchmark of results/ (hours; run it again to go on)"
+	@echo "make docs       build the documentation site in docs/_build (warnings are errors)"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv and caches (never runs/)"
 
@@ -56,9 +57,13 @@ benchmark: .venv/dev
 	$(call publish,classic,Acrobot-v1,acrobot,Acrobot)
 	$(call publish,ablation,MinAtar/Breakout-v1,ablation,Ablation of the coefficient)
 
+docs: .venv/dev
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build
+	@echo "open docs/_build/index.html"
+
 format: .venv/dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf .venv docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

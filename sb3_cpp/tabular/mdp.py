@@ -48,7 +48,7 @@ class MDP:
     Policies are log-probabilities of shape (..., S, A) that broadcast against the batch. A terminal
     state is one that keeps itself with reward 0.
 
-    :param transition: P(s'|s,a), shape (..., S, A, S)
+    :param transition: ``P(s'|s,a)``, shape (..., S, A, S)
     :param reward: r(s,a), shape (..., S, A)
     :param gamma: discount in [0, 1), the same for the whole batch
     :param start: distribution of the first state, shape (..., S); default: always state 0
