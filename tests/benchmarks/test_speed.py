@@ -7,18 +7,31 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch as th
 import yaml
 from stable_baselines3 import DQN
+from torch import nn
 
+from benchmarks.replay_memory import bytes_in_use, footprints, make_filled
+from benchmarks.speed import (
+    OURS,
+    PARTS,
+    TASKS,
+    Round,
+    SpeedSettings,
+    Stopwatch,
+    acting_flops,
+    gradient_flops,
+    peak_rates,
+    round_table,
+    run_speed,
+    summary_table,
+    time_parts,
+)
 from sb3_cpp import DeepCPP, MoDQN
-from sb3_cpp.benchmarks.speed import SpeedSettings, round_table, run_speed, summary_table
-from sb3_cpp.benchmarks.speed_limits import acting_flops, gradient_flops
-from sb3_cpp.benchmarks.speed_memory import bytes_in_use, footprints, make_filled
-from sb3_cpp.benchmarks.speed_tasks import OURS, TASKS
-from sb3_cpp.benchmarks.speed_timing import PARTS, Round, Stopwatch
 from sb3_cpp.checks import InvalidArgument
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "speed.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "speed.py"
 
 
 @pytest.fixture(scope="module")
@@ -27,48 +40,30 @@ def folder(tmp_path_factory):
     return run_speed(settings, tmp_path_factory.mktemp("runs") / "speed")
 
 
-def test_a_tiny_benchmark_writes_its_tables_and_its_picture(folder):
-    rounds, summary, parts = (
-        pd.read_csv(folder / f"{name}.csv") for name in ("rounds", "summary", "parts")
-    )
-    assert list(rounds.columns) == [
-        *(
-            "task",
-            "algo",
-            "round",
-            "steps",
-            "wall_s",
-            "cpu_s",
-            "load",
-            "steps_per_s",
-            "ratio",
-            "cpu_ratio",
-        )
-    ]
-    assert sorted(zip(rounds["round"], rounds.algo)) == [
-        (r, a) for r in (1, 2) for a in ("cpp", "dqn", "plain")
-    ]
+def test_a_tiny_benchmark_writes_its_tables(folder):
+    names = ("rounds", "summary", "parts", "rates")
+    rounds, summary, parts, rates = (pd.read_csv(folder / f"{name}.csv") for name in names)
+    columns = "task algo round steps wall_s cpu_s load steps_per_s ratio cpu_ratio"
+    assert list(rounds.columns) == columns.split()
+    expected = [(r, a) for r in (1, 2) for a in ("cpp", "dqn", "plain")]
+    assert sorted(zip(rounds["round"], rounds.algo)) == expected
+    assert sorted({(r, a) for r, a in zip(parts["round"], parts.algo)}) == expected
     assert (rounds.steps == 200).all()
     assert list(summary.algo) == ["dqn", "plain", "cpp"]
-    expected = "threads rounds steps_per_s ratio ratio_min ratio_max cpu_ratio mflop_per_step peak_gflops limit_steps_per_s"
-    assert list(summary.columns) == [
-        "task",
-        "algo",
-        *expected.split(),
-        "share_of_limit",
-        "hours_5e6",
-    ]
+    columns = "task algo threads rounds steps_per_s ratio ratio_min ratio_max cpu_ratio "
+    columns += "mflop_per_step limit_bf16 share_bf16 limit_fp32 share_fp32 hours_5e6 "
+    assert list(summary.columns) == [*columns.split(), "parts_over_total"]
     assert set(parts.part) == set(PARTS)
     assert (parts.groupby("part").ms.sum() > 0).all()  # every stopwatch ran
-    assert (folder / "speed.png").stat().st_size > 10_000
-    assert not (folder / "memory.csv").exists()
+    best = rates.groupby("precision").gflops.max()
+    assert summary.limit_fp32[0] == pytest.approx(1e3 * best["fp32"] / summary.mflop_per_step[0])
 
 
 def test_a_benchmark_can_be_traced(folder):
     record = yaml.safe_load((folder / "config.yml").read_text())
     assert record["config"]["tasks"] == ["cartpole"]
     assert set(record["provenance"]) == {"command", "commit", "versions", "machine"}
-    assert {"processor", "cores", "load_at_start", "torch"} <= set(
+    assert {"processor", "cores", "flags", "load_at_start", "torch"} <= set(
         yaml.safe_load((folder / "machine.yml").read_text())
     )
 
@@ -82,11 +77,55 @@ def test_ratios_compare_within_a_round():
     table = round_table("cartpole", timed)
     assert table[table.algo == "cpp"].ratio.tolist() == [2.0, 4.0]
     assert table[table.algo == "cpp"].cpu_ratio.tolist() == [0.5, 1.0]
-    summary = summary_table(table, {"dqn": 1e6, "cpp": 2e6}, peak=1e9, threads=1).set_index("algo")
+    # In parts, DeepCPP's step took 9 + 3 ms where it had taken 10, and 22 + 0 where it had taken 20
+    parts = pd.DataFrame(
+        [("cpp", 1, "a", 9.0), ("cpp", 1, "b", 3.0), ("cpp", 2, "a", 22.0), ("cpp", 2, "b", 0.0)],
+        columns=["algo", "round", "part", "ms"],
+    )
+    peaks = {"fp32": 1e9, "bf16": 4e9}
+    summary = summary_table(table, parts, {"dqn": 1e6, "cpp": 2e6}, peaks, 1).set_index("algo")
     assert summary.ratio["cpp"] == 3.0
-    assert summary.limit_steps_per_s["cpp"] == 500.0  # 1e9 / 2e6
-    assert summary.share_of_limit["cpp"] == 75.0 / 500.0  # median of 100 and 50 steps a second
+    assert summary.limit_fp32["cpp"] == 500.0  # 1e9 / 2e6
+    assert summary.share_fp32["cpp"] == 75.0 / 500.0  # median of 100 and 50 steps a second
+    assert summary.share_bf16["cpp"] == 75.0 / 2000.0
     assert summary.hours_5e6["cpp"] == pytest.approx(5e6 / 75 / 3600)
+    assert summary.parts_over_total["cpp"] == pytest.approx((1.2 + 1.1) / 2)
+
+
+@pytest.mark.parametrize("algo", ["plain", "cpp"])
+def test_the_parts_are_those_of_the_fast_path(algo, monkeypatch):
+    """The path that users run calls neither torch's own step of Adam nor a layer as a module."""
+    model = TASKS["cartpole"].make(algo)
+    model.learn(model.learning_starts + 40)
+    calls = []
+    for cls, method in ((th.optim.Adam, "step"), (nn.Linear, "forward")):
+        original = getattr(cls, method)
+
+        def counted(*args, original=original, name=f"{cls.__name__}.{method}"):
+            calls.append(name)
+            return original(*args)
+
+        monkeypatch.setattr(cls, method, counted)
+    updates = model._n_updates
+    milliseconds = time_parts(model, 400)
+    assert model._n_updates == updates + 100
+    assert calls == []
+    assert min(milliseconds[part] for part in ("target", "losses", "backward", "optimiser")) > 0.0
+
+
+def test_time_parts_leaves_the_model_as_it_was():
+    model = TASKS["cartpole"].make("plain")
+    model.learn(model.learning_starts + 40)
+    methods = set(vars(model)), set(vars(model.env)), set(vars(model._get_optimizer()))
+    time_parts(model, 40)
+    assert (set(vars(model)), set(vars(model.env)), set(vars(model._get_optimizer()))) == methods
+
+
+def test_the_limit_is_measured_for_both_libraries_and_precisions():
+    rates = peak_rates(seconds=0.01)
+    assert set(rates["fp32"]) == {"matrix product", "matrix product (oneDNN)", "convolution"}
+    assert set(rates["bf16"]) == {"matrix product", "convolution"}
+    assert min(rate for kernels in rates.values() for rate in kernels.values()) > 0.0
 
 
 # CartPole, one hidden layer of 8: a forward of one state is 2 (4*8 + 8*2) = 96 operations. Backwards, the weights of both
@@ -155,9 +194,11 @@ def test_memory_is_that_of_the_stored_frames():
         ({"rounds": 0}, "rounds must be a whole number of at least 1, got 0"),
         ({"steps": 3}, "steps must be a whole number of at least 40, got 3"),
         ({"threads": 0}, "threads must be"),
-        ({"tasks": ("chess",)}, "tasks must be one of 'atari', 'minatar', 'cartpole', got 'chess'"),
+        ({"seed": 99999999999}, r"seed must be below 2\*\*32, got 99999999999"),
+        ({"tasks": ("chess",)}, "tasks must be one of 'atari', 'minatar', 'cartpole', 'updates', "),
         ({"algos": ("dqn",)}, "algos must be one of"),
         ({"algos": ("cpp", "cpp")}, "algos must be different names"),
+        ({"peers": ("rllib",)}, "peers must be one of 'sbx', got 'rllib'"),
     ],
 )
 def test_a_bad_setting_is_refused_in_one_line(change, message):
@@ -173,6 +214,7 @@ def test_a_bad_setting_is_refused_in_one_line(change, message):
         ["--tasks", "chess"],
         ["--steps", "-1"],
         ["--fast"],
+        ["--seed", "99999999999"],
         ["--atari-env", "Chess-v4"],
     ],
 )

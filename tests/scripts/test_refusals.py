@@ -39,10 +39,6 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ),
     (("enjoy", "--play-seed", "-1"), "--play-seed must be a whole number of at least 0, got -1"),
     (("theory", "--seed", "99999999999"), "seed must be below 2**32, got 99999999999"),
-    (
-        ("speed", "--tasks", "cartpole", "--seed", "99999999999"),
-        "seed must be below 2**32, got 99999999999",
-    ),
     (("enjoy", "--algo", "cpp"), "no trained run at"),
     (("enjoy", "--video", "film.avi"), "must end in .mp4 or .gif"),
     (("enjoy", "--episodes", "0"), "--episodes must be"),
