@@ -36,9 +36,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from sb3_cpp import CVI, MDQN, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whole_number
+from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.run_folder import machine, open_run_folder
 from sb3_cpp.threads import torch_threads
-from sb3_cpp.training.command_line import CommandLine, run_command
 from sb3_cpp.training.environments import MinAtarCNN, check_environment, make_environment
 
 BATCH_SIZE = 64
@@ -760,7 +760,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_output("runs/speed")
     args = vars(parser.parse_args())
-    out, force = args.pop("out", "runs/speed"), args.pop("force")
+    out, force = args.pop("out") or "runs/speed", args.pop("force")
     for name in ("tasks", "algos", "peers"):
         args[name] = tuple(args[name])
     run_speed(SpeedSettings(**args), out, force)

@@ -124,8 +124,20 @@ def provenance() -> dict[str, Any]:
     """The exact command, the commit of the code, versions of its dependencies, and the machine."""
     versions = {"python": platform.python_version(), "sb3_cpp": __version__}
     versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
-    command = shlex.join([Path(sys.executable).name, *sys.argv])
-    return {"command": command, "commit": _commit(), "versions": versions, "machine": machine()}
+    return {
+        "command": command_line(),
+        "commit": _commit(),
+        "versions": versions,
+        "machine": machine(),
+    }
+
+
+def command_line() -> str:
+    """The command of this process, as a user would type it again."""
+    program, *arguments = sys.argv or [""]
+    if Path(program).stem == "sb3-cpp":
+        return shlex.join(["sb3-cpp", *arguments])
+    return shlex.join([Path(sys.executable).name, program, *arguments])
 
 
 def machine() -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What checkpoints cost in time and bytes: python scripts/checkpoint_costs.py --steps 100000 --frames 0"""
 
-from sb3_cpp.training.command_line import CommandLine, run_command
+from sb3_cpp.cli import CommandLine, run_command
 
 
 def main() -> int:

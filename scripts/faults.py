@@ -1,6 +1,6 @@
 """Kill training with SIGKILL, resume it, compare: python scripts/faults.py --kills 10 --write-kills 200"""
 
-from sb3_cpp.training.command_line import CommandLine, run_command
+from sb3_cpp.cli import CommandLine, run_command
 
 
 def main() -> int:

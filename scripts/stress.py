@@ -1,6 +1,6 @@
 """Unkind worlds for the five algorithms: python scripts/stress.py -n 1000"""
 
-from sb3_cpp.training.command_line import CommandLine, run_command
+from sb3_cpp.cli import CommandLine, run_command
 
 
 def main() -> int:

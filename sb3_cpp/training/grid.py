@@ -1,6 +1,5 @@
 """`sb3-cpp benchmark`: train a grid of runs, one cell per algorithm, environment and seed."""
 
-import shlex
 import signal
 import sys
 import time
@@ -15,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from sb3_cpp.checks import InvalidArgument, check_number, suggestion
-from sb3_cpp.run_folder import FAILURE, is_finished
+from sb3_cpp.run_folder import FAILURE, command_line, is_finished
 from sb3_cpp.training.algorithms import check_values
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
 from sb3_cpp.training.run import check_folder, make_model, make_run_environment
@@ -66,13 +65,9 @@ def benchmark(
         check_buildable([cell.config for cell in waiting])
         pool: Pool = LocalPool(root, jobs) if dask is None else DaskPool(root, dask)
         if not run_cells(cells, waiting, pool):
-            print(f"stopped; to go on, run the same command again:\n  {_command()}")
+            print(f"stopped; to go on, run the same command again:\n  {command_line()}")
             return 130
     return report_outcome(cells)
-
-
-def _command() -> str:
-    return shlex.join([Path(sys.executable).name, *sys.argv])
 
 
 def make_cells(

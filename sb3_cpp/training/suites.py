@@ -1,10 +1,11 @@
-"""Suites: one YAML file says what is compared, environment first, with the shared backbone written once.
+"""Suites: one YAML file states what is compared, environment first.
 
-``shared:`` holds for all runs, ``envs:`` for one environment, ``algos:`` for one algorithm, ``algos:`` inside an environment
-for that pair; the later wins over the earlier, the command line over all, and what nobody says is the default of the class.
-Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an algorithm does not have (PPO has no ``buffer_size``) is
-left out for it. An environment with ``suite: minatar`` starts from what that suite says about it.
-``search:`` holds the search spaces of ``scripts/tune.py``.
+Later over earlier: class defaults, ``shared:``, ``envs:``, ``algos:``, ``algos:`` inside an environment,
+command line. Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an algorithm does not
+have (PPO has no ``buffer_size``) is left out for it. An environment with ``suite: minatar`` starts from
+what that suite states about it. ``default: true`` makes a suite the one that its environments are
+trained with when no suite is named. ``search:`` overrides sections of ``configs/search.yml``.
+Plain YAML: nothing is evaluated, nothing unknown is accepted.
 """
 
 import math
@@ -26,8 +27,10 @@ from sb3_cpp.training.algorithms import (
 
 Settings = TypeVar("Settings")
 
-SECTIONS = ("shared", "envs", "algos", "search")
-_PLACES = (Path("configs"), Path(sb3_cpp.__file__).parents[1] / "configs")
+SECTIONS = ("default", "shared", "envs", "algos", "search")
+_PACKAGE = Path(sb3_cpp.__file__).parent
+# A user's own folder comes first; a wheel has the files inside the package, a clone beside it
+_PLACES = (Path("configs"), _PACKAGE / "configs", _PACKAGE.parent / "configs")
 
 
 @dataclass(frozen=True)
@@ -128,11 +131,14 @@ RUN_KEYS = tuple(
 
 @dataclass(frozen=True)
 class Suite:
+    """The content of one suite file."""
+
     name: str
-    shared: dict[str, Any]
-    envs: dict[str, dict[str, Any]]
-    algos: dict[str, dict[str, Any]]
-    search: dict[str, dict[str, Any]]
+    shared: dict[str, Any] = field(default_factory=dict)
+    envs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    algos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    search: dict[str, dict[str, Any]] = field(default_factory=dict)
+    default: bool = False
 
     def run_config(
         self, algo: str, env: str, seed: int, overrides: Mapping[str, Any] | None = None
@@ -206,39 +212,44 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def find_config(name: str) -> Path:
+    """The file of a name: of the user's own ``configs/``, or the one that comes with this package."""
+    for place in _PLACES:
+        if (path := place / f"{name}.yml").is_file():
+            return path
+    raise InvalidArgument(f"unknown suite {name!r}{suggestion(name, suite_names())}")
+
+
 def suite_names() -> list[str]:
-    """The suites at hand, by name."""
-    return sorted(
-        {path.stem for place in _PLACES for path in place.glob("*.yml") if _is_suite(path)}
-    )
+    """All suites that can be loaded by name."""
+    return sorted({path.stem for place in _PLACES for path in _suite_files(place)})
 
 
-def _is_suite(path: Path) -> bool:
-    return any(line.startswith("envs:") for line in path.read_text(encoding="utf-8").splitlines())
+def _suite_files(place: Path) -> list[Path]:
+    """A folder's YAML files that are suites: settings of other kinds have no environments."""
+    return [
+        path
+        for path in sorted(place.glob("*.yml"))
+        if any(line.startswith("envs:") for line in path.read_text(encoding="utf-8").splitlines())
+    ]
 
 
 def load_suite(name: str | Path) -> Suite:
-    """A suite by its name (a file of ``configs/``) or by the path of its file."""
-    if Path(name).suffix in (".yml", ".yaml"):
-        path = Path(name)
-    else:
-        found = [place / f"{name}.yml" for place in _PLACES if (place / f"{name}.yml").is_file()]
-        if not found:
-            raise InvalidArgument(
-                f"unknown suite {str(name)!r}{suggestion(str(name), suite_names())}"
-            )
-        path = found[0]
+    """A suite by its name or by the path of its file."""
+    path = Path(name) if Path(name).suffix in (".yml", ".yaml") else find_config(str(name))
     content = load_yaml(path)
     for key in content:
         if key not in SECTIONS:
             raise InvalidArgument(
                 f"{path}: unknown section {key!r}{suggestion(str(key), SECTIONS)}"
             )
-    sections = {key: _section(content, key, path) for key in SECTIONS}
+    if not isinstance(default := content.pop("default", False), bool):
+        raise InvalidArgument(f"{path}: default must be true or false, got {default!r}")
+    sections = {key: _section(content, key, path) for key in SECTIONS if key != "default"}
     for key in ("envs", "algos", "search"):
         for entry in sections[key]:
             sections[key][entry] = _section(sections[key], entry, path)
-    return Suite(name=path.stem, **sections)
+    return Suite(name=path.stem, default=default, **sections)
 
 
 def _section(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -255,13 +266,16 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
 
 
 def suite_of(env: str) -> Suite:
-    """The first suite that has the environment; an empty one called ``custom`` if none has."""
-    names = suite_names()
-    for name in sorted(names, key=lambda n: (n == "ablation", n)):
-        suite = load_suite(name)
-        if env in suite.envs:
-            return suite
-    return Suite("custom", {}, {}, {}, {})
+    """The default suite of an environment; an empty one called ``custom`` if it has none."""
+    for place in _PLACES:
+        suites = [load_suite(path) for path in _suite_files(place)]
+        found = [suite for suite in suites if suite.default and env in suite.envs]
+        if len(found) > 1:
+            names = " and ".join(suite.name for suite in found)
+            raise InvalidArgument(f"{env} has several default suites, {names}: choose with --suite")
+        if found:
+            return found[0]
+    return Suite("custom")
 
 
 def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:

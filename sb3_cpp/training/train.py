@@ -1,16 +1,19 @@
-"""The command behind scripts/train.py: one run, told on the console."""
+"""The commands train and demo: one run, reported on the console."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
-from sb3_cpp.training.environments import check_environment, has_time_limit
+from sb3_cpp.run_folder import command_line
+from sb3_cpp.threads import torch_threads
+from sb3_cpp.training.enjoy import load_run
+from sb3_cpp.training.environments import check_environment, has_time_limit, make_environment
 from sb3_cpp.training.run import Outcome, RunFailed, train_run
 from sb3_cpp.training.suites import RUN_KEYS, RunConfig, load_suite, parse_overrides, suite_of
 
@@ -82,8 +85,7 @@ def _check_start(source: Path, folder: Path, overrides: dict[str, Any]) -> None:
 
 def _conclusion(outcome: Outcome) -> str:
     if outcome.state == "interrupted":
-        again = shlex.join([Path(sys.executable).name, *sys.argv])
-        return f"stopped and saved at step {outcome.timesteps:,}; to resume, run the same command again:\n  {again}"
+        return f"stopped and saved at step {outcome.timesteps:,}; to resume, run the same command again:\n  {command_line()}"
     if outcome.state == "kept":
         return f"already finished: {outcome.folder} (to go on: -i {outcome.folder} -n MORE_STEPS)"
     returns = outcome.final_returns
@@ -133,3 +135,31 @@ class WandbOutputFormat(KVWriter):
 
     def close(self) -> None:
         self.run.finish()
+
+
+def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
+    """Train on CartPole-v1 with the classic suite, evaluate on fresh episodes, draw a picture."""
+    from sb3_cpp.analysis.plots import plot_run
+
+    config = load_suite("classic").run_config("cpp", "CartPole-v1", seed)
+    print(
+        f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}",
+        flush=True,
+    )
+    with torch_threads(1):
+        outcome = train_run(config, root, show="bar")
+    if outcome.state == "interrupted":
+        print(f"stopped and saved at step {outcome.timesteps:,}; run the same command to resume")
+        return outcome.exit_code
+    if outcome.state == "kept":
+        print(f"trained before; remove {outcome.folder} to train again")
+    for name, best in (("last model", False), ("best model", True)):
+        _, model = load_run(outcome.folder, best)
+        env = make_environment(config.env, 1, seed=10_000 + seed, training=False)
+        mean, spread = evaluate_policy(model, env, n_eval_episodes)
+        env.close()
+        print(
+            f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is perfect)"
+        )
+    print(f"picture: {plot_run(outcome.folder, title='DeepCPP on CartPole-v1')}")
+    return 0

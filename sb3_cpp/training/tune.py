@@ -1,8 +1,6 @@
 """`sb3-cpp tune`: search an algorithm's hyperparameters on one environment."""
 
 import contextlib
-import shlex
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ import numpy as np
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.metrics import oscillation
-from sb3_cpp.run_folder import MODEL
+from sb3_cpp.run_folder import MODEL, command_line
 from sb3_cpp.training.environments import check_environment
 from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.run import RunFailed, RunLocked, StopRun, locked, train_run
@@ -233,8 +231,7 @@ def tune(
         run_trials(opened, run_trial, trials, print)
         _reevaluate_best(opened, search, top, top_seeds)
     except KeyboardInterrupt:
-        command = shlex.join([Path(sys.executable).name, *sys.argv])
-        print(f"stopped; to go on, run the same command again:\n  {command}")
+        print(f"stopped; to go on, run the same command again:\n  {command_line()}")
         return 130
     return 0
 

@@ -139,6 +139,26 @@ def test_the_suite_of_an_environment_is_found() -> None:
         load_suite("clasic")
 
 
+def test_the_default_suite_is_the_one_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the first in the alphabet: "ablation" and "a_copy" have CartPole or MinAtar, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    text = "envs: {CartPole-v1: {n_timesteps: 10}, MinAtar/Breakout-v1: {n_timesteps: 10}}"
+    (tmp_path / "configs" / "a_copy.yml").write_text(text)
+    assert suite_of("CartPole-v1").name == "classic"
+    (tmp_path / "configs" / "mine.yml").write_text(f"default: true\n{text}")
+    assert suite_of("CartPole-v1").name == "mine"
+    assert suite_of("Acrobot-v1").name == "classic"
+    (tmp_path / "configs" / "a_copy.yml").write_text(f"default: true\n{text}")
+    with pytest.raises(InvalidArgument, match="a_copy and mine: choose with --suite"):
+        suite_of("CartPole-v1")
+    (tmp_path / "configs" / "a_copy.yml").write_text(f"default: 1\n{text}")
+    with pytest.raises(InvalidArgument, match="default must be true or false, got 1"):
+        suite_of("CartPole-v1")
+
+
 def test_the_folder_of_a_run_has_no_further_levels_for_a_namespace() -> None:
     config = RunConfig("minatar", "cpp", "MinAtar/Breakout-v1", 2, 100, "cpp")
     assert config.folder("runs") == Path("runs/minatar/cpp/MinAtar-Breakout-v1/seed_2")
