@@ -13,6 +13,15 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.vec_env import (
+    VecCheckNan,
+    VecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+    VecTransposeImage,
+    VecVideoRecorder,
+)
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.quick_replay import QuickReplayBuffer, gather
@@ -26,6 +35,38 @@ except ImportError:  # then there is no warning, as in SB3
 BLANK = 0
 # Frames reserved for an environment at a time: neighbouring frames are gathered faster
 RUN = 32
+
+
+# Wrappers that leave frames as they are (VecTransposeImage: but for the order of the axes)
+_KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecCheckNan, VecVideoRecorder)
+
+
+def guarantees_stacked_frames(env: VecEnv | None) -> bool:
+    """Whether every observation of the environment is the one before it, moved on by one frame.
+
+    True for `VecFrameStack` over uint8 frames of one channel, and for environments that say so
+    themselves with an attribute `stacks_frames` (AtariVecEnv does). An image space alone does not
+    tell: its channels may be colours.
+
+    :param env: the environment of an algorithm, in its wrappers
+    """
+    while isinstance(env, _KEEP_FRAMES):
+        env = env.venv
+    if isinstance(env, VecFrameStack):
+        space, frame = env.observation_space, env.venv.observation_space
+        if not _is_frame_stack(space) or not isinstance(frame, spaces.Box):
+            return False
+        axis = env.stacked_obs.repeat_axis
+        return len(frame.shape) == 3 and frame.shape[axis] == 1
+    return not isinstance(env, VecEnvWrapper) and bool(getattr(env, "stacks_frames", False))
+
+
+def _is_frame_stack(space: spaces.Space) -> bool:
+    try:
+        _frame_layout(space)
+    except InvalidArgument:
+        return False
+    return True
 
 
 class Stacks:

@@ -233,6 +233,7 @@ class AtariVecEnv(VecEnv):
             atari_wrappers.ClipRewardEnv: clip_reward,
         }
         self._wrappers = {wrapper for wrapper, active in wrappers.items() if active}
+        self.stacks_frames = n_stack > 1  # see guarantees_stacked_frames
         self._stacks = np.zeros((n_envs, n_stack, screen_size, screen_size), dtype=np.uint8)
         self._stepping = False
         self._start_time = time.time()

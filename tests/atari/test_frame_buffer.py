@@ -3,15 +3,31 @@
 import pickle
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+)
 
-from sb3_cpp.atari.frame_buffer import BLANK, RUN, FrameReplayBuffer, NStepFrameReplayBuffer
+from sb3_cpp.atari.frame_buffer import (
+    BLANK,
+    RUN,
+    FrameReplayBuffer,
+    NStepFrameReplayBuffer,
+    guarantees_stacked_frames,
+)
 from tests.atari.frame_streams import FRAME, N_STACK, random_stream, stacked_space
 
 ACTIONS = spaces.Discrete(5)
@@ -231,3 +247,46 @@ def test_too_large_a_buffer_is_announced(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     with pytest.warns(UserWarning, match="enough memory"):
         make(FrameReplayBuffer, 100, 1)
+
+
+class Frames(gym.Env):
+    """Random frames of the given shape."""
+
+    def __init__(self, shape: tuple[int, ...] = (36, 36, 1), dtype: Any = np.uint8) -> None:
+        self.observation_space = spaces.Box(0, 255, shape, dtype)
+        self.action_space = ACTIONS
+
+    def reset(self, **kwargs: Any) -> Any:
+        super().reset(seed=kwargs.get("seed"))
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+def frames_env(*args: Any) -> DummyVecEnv:
+    return DummyVecEnv([lambda: Frames(*args)])
+
+
+@pytest.mark.parametrize(
+    ("env", "guaranteed"),
+    [
+        (VecFrameStack(frames_env(), 4), True),
+        (VecMonitor(VecTransposeImage(VecFrameStack(frames_env(), 4))), True),
+        (VecFrameStack(VecTransposeImage(frames_env()), 4, channels_order="first"), True),
+        (VecFrameStack(frames_env((36, 36, 3)), 4), False),  # colours: moved on by three channels
+        (VecFrameStack(frames_env(), 1), False),
+        (VecFrameStack(frames_env((4,), np.float32), 4), False),
+        (frames_env((36, 36, 4)), False),  # four channels that nobody stacked
+        (VecNormalize(VecFrameStack(frames_env(), 4)), False),  # changes what it passes on
+        (None, False),
+    ],
+)
+def test_frames_are_stacked_only_where_the_environment_guarantees_it(
+    env: VecEnv | None, guaranteed: bool
+) -> None:
+    assert guarantees_stacked_frames(env) is guaranteed
+    if env is not None and guaranteed:
+        DQN(
+            "CnnPolicy", env, replay_buffer_class=FrameReplayBuffer, buffer_size=60, device="cpu"
+        ).learn(80)

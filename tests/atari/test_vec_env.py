@@ -23,6 +23,7 @@ from sb3_cpp.atari import (
     make_atari_vec_env,
     make_render_env,
 )
+from sb3_cpp.atari.frame_buffer import guarantees_stacked_frames
 
 BREAKOUT = "BreakoutNoFrameskip-v4"
 
@@ -210,6 +211,8 @@ def test_vec_env_questions_are_answered() -> None:
     assert env.get_attr("spec", indices=1)[0].id == BREAKOUT
     assert env.get_attr("render_mode") == [None] * 3
     assert not env.has_attr("no_such_thing")
+    assert guarantees_stacked_frames(env)
+    assert not guarantees_stacked_frames(make_atari_vec_env(BREAKOUT, n_stack=1))
     assert env.env_is_wrapped(Monitor) == env.env_is_wrapped(AtariWrapper) == [True] * 3
     assert not make_atari_vec_env(BREAKOUT, clip_reward=False).env_is_wrapped(ClipRewardEnv)[0]
     with pytest.raises(AttributeError, match="cannot be set"):

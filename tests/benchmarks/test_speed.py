@@ -17,6 +17,7 @@ from benchmarks.speed import (
     OURS,
     PARTS,
     TASKS,
+    Peer,
     Round,
     SpeedSettings,
     Stopwatch,
@@ -119,6 +120,16 @@ def test_time_parts_leaves_the_model_as_it_was():
     methods = set(vars(model)), set(vars(model.env)), set(vars(model._get_optimizer()))
     time_parts(model, 40)
     assert (set(vars(model)), set(vars(model.env)), set(vars(model._get_optimizer()))) == methods
+
+
+def test_a_peer_learns_in_a_process_of_another_interpreter(monkeypatch):
+    monkeypatch.setattr("benchmarks.speed._peer_python", lambda name: Path(sys.executable))
+    peer = Peer("dqn", TASKS["updates"], seed=0)
+    timings = [peer.learn(80) for _ in range(2)]
+    peer.close()
+    assert [timing.steps for timing in timings] == [80, 80]
+    assert all(timing.wall_s > 0.0 and timing.cpu_s > 0.0 for timing in timings)
+    assert peer._process.returncode == 0
 
 
 def test_the_limit_is_measured_for_both_libraries_and_precisions():
