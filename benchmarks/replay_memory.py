@@ -1,7 +1,8 @@
 """Measure memory and sampling time of the Atari replay buffers: SB3's and the frame buffer.
 
 Memory of a million transitions is computed from a small buffer; `--fill` really stores them in the
-frame buffer (7 GB; SB3's would need 56).
+frame buffer (7 GB; SB3's would need 56). `--games` plays games and compares the frame buffer with
+and without compression on their frames.
 """
 
 import argparse
@@ -11,9 +12,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_cpp.atari import FrameReplayBuffer
+from sb3_cpp.atari.frame_buffer import COMPRESSIONS, CompressedFrames
 from sb3_cpp.threads import torch_threads
 
 BUFFERS: dict[str, type[ReplayBuffer]] = {"SB3": ReplayBuffer, "frames": FrameReplayBuffer}
@@ -71,7 +73,10 @@ def bytes_in_use(buffer: ReplayBuffer) -> int:
     small = (buffer.actions, buffer.rewards, buffer.dones, buffer.timeouts)
     n_bytes = sum(array.nbytes for array in small)
     if isinstance(buffer, FrameReplayBuffer):
-        return n_bytes + buffer.places.nbytes + buffer.n_frames * buffer.frames[0].nbytes
+        n_bytes += buffer.places.nbytes
+        if isinstance(buffer.frames, CompressedFrames):
+            return n_bytes + buffer.frames.nbytes
+        return n_bytes + buffer.n_frames * buffer.frames[0].nbytes
     return n_bytes + buffer.observations.nbytes + buffer.next_observations.nbytes
 
 
@@ -124,6 +129,40 @@ def footprints(size: int = 10_000, fill_all: bool = False) -> list[Footprint]:
     return found
 
 
+def compression(games: Sequence[str], size: int = 10_000) -> pd.DataFrame:
+    """A row per game: memory of a million transitions, CPU time of a sample and of an addition."""
+    from sb3_cpp.atari import make_atari_vec_env
+
+    rows = []
+    for game in games:
+        env = make_atari_vec_env(f"{game}NoFrameskip-v4", N_ENVS, seed=0)
+        spaces_of_game = (env.observation_space, env.action_space)
+        buffers = {
+            name: FrameReplayBuffer(size, *spaces_of_game, "cpu", N_ENVS, compress=name)
+            for name in (None, *COMPRESSIONS)
+        }
+        seconds = dict.fromkeys(buffers, 0.0)
+        obs: Any = env.reset()
+        rng = np.random.default_rng(0)
+        for _ in range(size // N_ENVS):
+            action = rng.integers(0, env.action_space.n, N_ENVS)  # type: ignore[attr-defined]
+            new, reward, done, infos = env.step(action)
+            stored = np.array(new)
+            for i in np.flatnonzero(done):
+                stored[i] = infos[i]["terminal_observation"]
+            for name, buffer in buffers.items():
+                start = time.process_time()
+                buffer.add(obs, stored, action, reward, done, infos)
+                seconds[name] += time.process_time() - start
+            obs = new
+        env.close()
+        for name, buffer in buffers.items():
+            gb, ms = bytes_in_use(buffer) / size * FULL / 1e9, sampling_ms(buffer)
+            rows.append((game, name or "none", gb, ms, 1e6 * seconds[name] / size))
+    columns = ["game", "compress", "gb_per_million", "sample_ms", "add_us"]
+    return pd.DataFrame(rows, columns=columns)
+
+
 def measure_full() -> None:
     """Fill the frame buffer with a million transitions and print what the process took."""
     before = _resident_gb()
@@ -145,10 +184,13 @@ def _resident_gb() -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--fill", action="store_true", help="store a million transitions (7 GB)")
+    parser.add_argument("--games", nargs="+", metavar="GAME", help="like Breakout SpaceInvaders")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure:
         measure_full()
+    elif args.games:
+        print(compression(args.games).to_string(index=False, float_format="{:.2f}".format))
     else:
         print(f"1,000,000 transitions of 4 x 84 x 84, episodes of {EPISODE} steps")
         table = pd.DataFrame(footprints(fill_all=args.fill)).set_index("buffer")

@@ -1,6 +1,8 @@
 """The frame buffer against SB3's own: the same samples to the bit, whatever happens to the episodes."""
 
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -38,11 +40,13 @@ def make(cls: Any, size: int, n_envs: int, channels_first: bool = True, **kwargs
 
 
 def pair(
-    size: int, n_envs: int, channels_first: bool = True, **kwargs: Any
+    size: int, n_envs: int, channels_first: bool = True, compress: str | None = None
 ) -> tuple[ReplayBuffer, FrameReplayBuffer]:
-    return make(ReplayBuffer, size, n_envs, channels_first, **kwargs), make(
-        FrameReplayBuffer, size, n_envs, channels_first, **kwargs
-    )
+    expected = make(ReplayBuffer, size, n_envs, channels_first)
+    return expected, make(FrameReplayBuffer, size, n_envs, channels_first, compress=compress)
+
+
+compressions = pytest.mark.parametrize("compress", [None, "lz4"])
 
 
 def assert_same_samples(
@@ -70,9 +74,12 @@ def assert_same_contents(expected: ReplayBuffer, actual: FrameReplayBuffer) -> N
 
 @pytest.mark.parametrize("channels_first", [True, False])
 @pytest.mark.parametrize("n_envs", [1, 4])
-def test_100000_samples_equal_sb3_to_the_bit(n_envs: int, channels_first: bool) -> None:
+@compressions
+def test_100000_samples_equal_sb3_to_the_bit(
+    n_envs: int, channels_first: bool, compress: str | None
+) -> None:
     rng = np.random.default_rng(n_envs)
-    expected, actual = pair(300 * n_envs, n_envs, channels_first)
+    expected, actual = pair(300 * n_envs, n_envs, channels_first, compress)
     for step, transition in enumerate(random_stream(rng, n_envs, 1000, 0.05, channels_first)):
         expected.add(*transition)
         actual.add(*transition)
@@ -91,11 +98,12 @@ def test_100000_samples_equal_sb3_to_the_bit(n_envs: int, channels_first: bool) 
     st.floats(0, 1),
     st.integers(0, 120),
     st.integers(0, 2**32 - 1),
+    st.sampled_from([None, "lz4"]),
 )
 def test_every_stored_transition_equals_sb3s(
-    size: int, n_envs: int, ends: float, steps: int, seed: int
+    size: int, n_envs: int, ends: float, steps: int, seed: int, compress: str | None
 ) -> None:
-    expected, actual = pair(size, n_envs)
+    expected, actual = pair(size, n_envs, compress=compress)
     for transition in random_stream(np.random.default_rng(seed), n_envs, steps, ends):
         expected.add(*transition)
         actual.add(*transition)
@@ -133,12 +141,12 @@ def test_padding_of_first_stacks_takes_no_room() -> None:
     assert (actual.places[0, 0, :3] == BLANK).all()
 
 
-def test_array_grows_when_every_transition_is_an_episode() -> None:
-    expected, actual = pair(200, 2)
+@compressions
+def test_array_grows_when_every_transition_is_an_episode(compress: str | None) -> None:
+    expected, actual = pair(200, 2, compress=compress)
     planned = len(actual.frames)
-    view = actual.frames[
-        :1
-    ]  # somebody's view must stay valid: then the array is copied instead of resized
+    # Somebody's view must stay valid: then the array is copied instead of resized
+    view = actual.frames[:1] if compress is None else None
     for step, transition in enumerate(
         random_stream(np.random.default_rng(1), 2, 450, end_probability=1)
     ):
@@ -151,8 +159,11 @@ def test_array_grows_when_every_transition_is_an_episode() -> None:
 
 
 @pytest.mark.parametrize("steps", [37, 250])
-def test_a_pickled_buffer_gives_the_same_samples_and_goes_on(steps: int) -> None:
-    expected, actual = pair(200, 2)
+@compressions
+def test_a_pickled_buffer_gives_the_same_samples_and_continues(
+    steps: int, compress: str | None
+) -> None:
+    expected, actual = pair(200, 2, compress=compress)
     stream = random_stream(np.random.default_rng(2), 2, steps + 300)
     for _, transition in zip(range(steps), stream):
         expected.add(*transition)
@@ -189,9 +200,10 @@ def test_reset_empties_the_buffer_and_frees_all_frames() -> None:
     assert actual._n_used <= 1 + 2 * 33 * (N_STACK + 1)
 
 
-def test_n_step_samples_equal_sb3s() -> None:
+@compressions
+def test_n_step_samples_equal_sb3s(compress: str | None) -> None:
     expected = make(NStepReplayBuffer, 200, 2, n_steps=3, gamma=0.9)
-    actual = make(NStepFrameReplayBuffer, 200, 2, n_steps=3, gamma=0.9)
+    actual = make(NStepFrameReplayBuffer, 200, 2, n_steps=3, gamma=0.9, compress=compress)
     for transition in random_stream(np.random.default_rng(5), 2, 250):
         expected.add(*transition)
         actual.add(*transition)
@@ -247,6 +259,44 @@ def test_too_large_a_buffer_is_announced(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     with pytest.warns(UserWarning, match="enough memory"):
         make(FrameReplayBuffer, 100, 1)
+
+
+def test_compressed_frames_take_less_room() -> None:
+    space = spaces.Box(0, 255, (N_STACK, 84, 84), np.uint8)
+    plain, compressed = (
+        FrameReplayBuffer(100, space, ACTIONS, device="cpu", compress=compress)
+        for compress in (None, "lz4")
+    )
+    obs = np.zeros((1, N_STACK, 84, 84), np.uint8)
+    for step in range(100):
+        next_obs = np.roll(obs, -1, axis=1)
+        next_obs[0, -1] = 0
+        next_obs[0, -1, step % 80 : step % 80 + 4, 40:44] = 200  # a ball on black
+        for buffer in (plain, compressed):
+            buffer.add(obs, next_obs, np.zeros(1), np.zeros(1), np.zeros(1), [{}])
+        obs = next_obs
+    assert compressed.frames.nbytes < 0.05 * plain.frames.nbytes
+    assert_same_samples(plain, compressed, 200)
+
+
+def test_an_unknown_compression_is_refused() -> None:
+    with pytest.raises(ValueError, match="compress must be one of 'lz4', got 'zip'"):
+        make(FrameReplayBuffer, 10, 1, compress="zip")
+
+
+def test_the_extra_for_compression_is_named() -> None:
+    code = (
+        "import sys; sys.modules['lz4'] = sys.modules['lz4.block'] = None\n"
+        "from gymnasium import spaces\n"
+        "from sb3_cpp.atari import FrameReplayBuffer\n"
+        "space = spaces.Box(0, 255, (4, 84, 84), 'uint8')\n"
+        "FrameReplayBuffer(10, space, spaces.Discrete(2), compress='lz4')\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    last = result.stderr.strip().splitlines()[-1]
+    assert last == "ImportError: compress='lz4' needs lz4: pip install 'sb3_cpp[compress]'"
 
 
 class Frames(gym.Env):
