@@ -1,12 +1,12 @@
-"""What checkpoints cost is measured; the figures themselves are those of scripts/checkpoint_costs.py."""
+"""What checkpoints cost is measured; the figures themselves are those of benchmarks/checkpoint_costs.py."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from sb3_cpp.benchmarks.checkpoint_costs import checkpoint_costs, incremental, time_share
-from sb3_cpp.checkpointing import segments
+from benchmarks.checkpoint_costs import checkpoint_costs, incremental, time_share
+from sb3_cpp.checkpointing import buffer
 
 
 def test_the_share_of_the_time_is_that_of_all_checkpoints(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_the_share_of_the_time_is_that_of_all_checkpoints(tmp_path: Path) -> Non
 def test_new_frames_cost_what_they_take_and_not_the_buffer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "SMALL", 0)
+    monkeypatch.setattr(buffer, "SMALL", 0)
     text = incremental(tmp_path, 4000, 80)
     whole, *later = [float(size) for size in re.findall(r"([\d.]+) MB", text)]
     model = 3 * 6.8  # networks, target networks and what Adam will keep lie in model.zip each time

@@ -1,6 +1,8 @@
 """Runs that are interrupted, killed or damaged end as if nothing had happened; what is compared can differ."""
 
+import runpy
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,8 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from sb3_cpp.benchmarks.faults import TASKS, run_case
-from sb3_cpp.benchmarks.faults_comparison import differences, same
-from sb3_cpp.checkpointing import environment_state, store
+from benchmarks.faults import TASKS, differences, run_case, same
+from sb3_cpp.checkpointing import state, store
 from sb3_cpp.training.run import find_checkpoint, make_run_environment, train_run
 from tests.training.small_runs import small_config
 from tests.training.test_run import At, terminate
@@ -101,7 +102,7 @@ def test_every_task_of_the_study_can_be_saved(tmp_path: Path, task: str) -> None
         pytest.importorskip(module)
     env = make_run_environment(TASKS[task].config(TASKS[task].algos[0], 0))
     env.reset()
-    assert environment_state.capture(env)
+    assert state.capture_environment(env)
     env.close()
 
 
@@ -112,8 +113,24 @@ def test_every_task_of_the_study_can_be_saved(tmp_path: Path, task: str) -> None
 def test_kills_at_random_moments_change_nothing(
     tmp_path: Path, task: str, algo: str, n_timesteps: int
 ) -> None:
-    """The study itself: scripts/faults.py."""
+    """The study itself: benchmarks/faults.py."""
     if task == "minatar":
         pytest.importorskip("minatar")
     result = run_case(task, algo, 3, 0, tmp_path, n_timesteps)
     assert (result.kills, result.differences) == (3, 0), result
+
+
+def test_missing_extras_are_named_before_anything_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("minatar", "ale_py"):
+        monkeypatch.setitem(sys.modules, module, None)  # as if it were not installed
+    monkeypatch.setattr(sys, "argv", ["faults.py", "-f", str(tmp_path / "new")])
+    path = Path(__file__).parents[2] / "benchmarks" / "faults.py"
+    with pytest.raises(SystemExit) as end:
+        runpy.run_path(str(path), run_name="__main__")
+    output = capsys.readouterr()
+    assert (end.value.code, output.out) == (2, "")
+    assert len(output.err.splitlines()) == 1
+    assert 'pip install "sb3_cpp[minatar,atari]"' in output.err
+    assert not (tmp_path / "new").exists()

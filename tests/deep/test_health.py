@@ -10,8 +10,8 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
+from benchmarks.stress import SCENARIOS, stress_one
 from sb3_cpp import CheckpointCallback, DeepCPI, DeepCPP
-from sb3_cpp.benchmarks.stress import SCENARIOS, stress_one
 from sb3_cpp.deep import base, health
 from sb3_cpp.deep.health import NonFiniteLoss
 
@@ -143,7 +143,7 @@ def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_an_unkind_world_is_learned_in_or_refused(scenario: str) -> None:
-    """The study itself is longer: scripts/stress.py."""
+    """The study itself is longer: benchmarks/stress.py."""
     results = [
         stress_one(scenario, algo, n_timesteps=260)
         for algo in ("cpp", "cvi", "mdqn", "modqn", "cpi")

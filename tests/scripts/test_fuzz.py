@@ -54,7 +54,10 @@ def snapshot(folder: Path) -> dict[str, Any]:
 
 
 def run_here(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    path = str(ROOT / "scripts" / f"{arguments[0]}.py")
+    folders = (ROOT / "scripts", ROOT / "benchmarks")
+    path = next(
+        str(f / f"{arguments[0]}.py") for f in folders if (f / f"{arguments[0]}.py").exists()
+    )
     monkeypatch.setattr(sys, "argv", [path, *arguments[1:]])
     try:
         runpy.run_path(path, run_name="__main__")

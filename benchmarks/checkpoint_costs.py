@@ -1,5 +1,12 @@
-"""What checkpoints cost: their share of the time of a real run, and what is written of a buffer with a million frames."""
+"""Measure what checkpoints cost: their share of the time of a MinAtar run, and the bytes written of a
+frame buffer when some frames are new.
 
+    python benchmarks/checkpoint_costs.py --steps 100000 --frames 0
+
+A million frames need 8 GB of memory and, for a while, 16 GB of disk.
+"""
+
+import importlib.util
 import tempfile
 import time
 from pathlib import Path
@@ -13,7 +20,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore
-from sb3_cpp.checks import check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.run import make_model, make_run_environment
 from sb3_cpp.training.suites import load_suite
@@ -40,8 +48,7 @@ class _TimedCheckpoints(CheckpointCallback):
 
 
 def time_share(folder: Path, steps: int, save_freq: int) -> str:
-    """Learn as the MinAtar suite says, with checkpoints; the time inside of them is taken, not the difference of two runs,
-    which on a busy machine is larger than what is measured."""
+    """Train with checkpoints and add up their time: the difference of two runs is mostly noise."""
     config = load_suite("minatar").run_config("cpp", GAME, 0, {"n_timesteps": steps})
     env = make_run_environment(config)
     try:
@@ -56,13 +63,15 @@ def time_share(folder: Path, steps: int, save_freq: int) -> str:
     saving = sum(checkpoints.seconds)
     sizes = ", ".join(f"{size:.0f}" for size in checkpoints.megabytes)
     return (
-        f"DeepCPP on {GAME}, {steps:,} steps in {total:.1f} s, of which {len(checkpoints.seconds)} checkpoints took "
-        f"{saving:.2f} s: {100 * saving / (total - saving):.2f} % of the time without them (MB written: {sizes or 'none'})"
+        f"DeepCPP on {GAME}, {steps:,} steps in {total:.1f} s, of which "
+        f"{len(checkpoints.seconds)} checkpoints took {saving:.2f} s: "
+        f"{100 * saving / (total - saving):.2f} % of the time without them "
+        f"(MB written: {sizes or 'none'})"
     )
 
 
 class _Screen(gym.Env[np.ndarray, int]):
-    """Stands for an Atari game: a model needs an environment, but nobody plays."""
+    """An environment of Atari's shape, never stepped."""
 
     observation_space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     action_space = spaces.Discrete(4)  # type: ignore[assignment]
@@ -74,7 +83,7 @@ class _Screen(gym.Env[np.ndarray, int]):
         return np.zeros((4, 84, 84), np.uint8), {}
 
 
-class _Player:
+class _Filler:
     """Fills a model's replay buffer with random frames, episode after episode."""
 
     def __init__(self, model: DeepCPP) -> None:
@@ -112,29 +121,50 @@ def incremental(folder: Path, frames: int, new: int, times: int = 3) -> str:
         device="cpu",
         seed=0,
     )
-    player, store = _Player(model), CheckpointStore(folder)
-    player.add(frames + frames // 10)  # the ring has closed
+    filler, store = _Filler(model), CheckpointStore(folder)
+    filler.add(frames + frames // 10)  # the ring has closed
     written = []
     for number in range(times + 1):
         if number:
-            player.add(new)
+            filler.add(new)
         began = time.perf_counter()
         store.save(model)
         written.append(f"{store.bytes_written / 1e6:.1f} MB in {time.perf_counter() - began:.1f} s")
-    return f"a buffer of {frames:,} frames: {written[0]}; after {new:,} new ones each: {', '.join(written[1:])}"
+    later = ", ".join(written[1:])
+    return f"a buffer of {frames:,} frames: {written[0]}; after {new:,} new ones each: {later}"
 
 
-def checkpoint_costs(steps: int, save_freq: int, frames: int, new: int, folder: str | None) -> int:
-    """Measure and print; what is written goes to a temporary folder. Returns the exit code of the script."""
+def checkpoint_costs(
+    steps: int, save_freq: int, frames: int, new_frames: int, folder: str | None
+) -> int:
+    """Measure and print; what is written goes to a temporary folder."""
     check_whole_number("--steps", steps, 0)
     check_whole_number("--save-freq", save_freq, 1)
     check_whole_number("--frames", frames, 0)
-    check_whole_number("--new-frames", new, _N_ENVS)
+    check_whole_number("--new-frames", new_frames, _N_ENVS)
+    if steps and importlib.util.find_spec("minatar") is None:
+        raise InvalidArgument(
+            '--steps needs the extra minatar: pip install "sb3_cpp[minatar]", or --steps 0'
+        )
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:
         if steps:
             print(time_share(Path(place) / "run", steps, save_freq), flush=True)
         if frames:
-            print(incremental(Path(place) / "buffer", max(frames, _N_ENVS), new), flush=True)
+            print(incremental(Path(place) / "buffer", max(frames, _N_ENVS), new_frames), flush=True)
     return 0
+
+
+def main() -> int:
+    parser = CommandLine(prog="checkpoint_costs.py", description=__doc__)
+    parser.add_argument("--steps", type=int, default=100_000, help="of the MinAtar run; 0: none")
+    parser.add_argument("--save-freq", type=int, default=10_000, help="steps between checkpoints")
+    parser.add_argument("--frames", type=int, default=1_000_000, help="of the buffer; 0: none")
+    parser.add_argument("--new-frames", type=int, default=10_000, help="between two checkpoints")
+    parser.add_argument("-f", "--folder", help="where to write for a while (default: temporary)")
+    return checkpoint_costs(**parser.parse())
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,4 +1,10 @@
-"""The stress study: small worlds that are unkind to arithmetic. An algorithm must learn on, or refuse in one clear line."""
+"""Train the algorithms on environments that are hard on arithmetic: each must learn, or refuse in one line.
+
+    python benchmarks/stress.py -n 1000
+
+Rewards from 1e-3 to 1e30, sparse, NaN; constant and NaN observations; 1 and 500 actions; episodes of
+one step and without end.
+"""
 
 import csv
 import math
@@ -17,18 +23,19 @@ from stable_baselines3.common.logger import KVWriter, Logger
 
 from sb3_cpp import ALGORITHMS
 from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.deep.health import NonFiniteLoss
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A world: actions, reward of the good action and how often it is paid, what is seen, when an episode ends."""
+    """An environment; the good action gives ``reward`` with a probability."""
 
     n_actions: int = 3
     reward: float = 1.0
-    paid: float = 1.0
-    observation: str = "random"  # random, constant or broken
+    probability: float = 1.0
+    observation: str = "random"  # random, constant or nan
     episode: int = 20  # steps; 0 never ends
 
 
@@ -39,7 +46,7 @@ SCENARIOS = {
     "reward 1e4": Scenario(reward=1e4),
     "huge reward 1e8": Scenario(reward=1e8),
     "huge reward 1e30": Scenario(reward=1e30),
-    "sparse reward": Scenario(paid=0.002),
+    "sparse reward": Scenario(probability=0.002),
     "no reward": Scenario(reward=0.0),
     "constant observations": Scenario(observation="constant"),
     "1 action": Scenario(n_actions=1),
@@ -48,12 +55,12 @@ SCENARIOS = {
     "never-ending episode": Scenario(episode=0),
     "NaN reward": Scenario(reward=math.nan),
     "infinite reward": Scenario(reward=math.inf),
-    "NaN observations": Scenario(observation="broken"),
+    "NaN observations": Scenario(observation="nan"),
 }
 
 
 class StressEnv(gym.Env[np.ndarray, int]):
-    """The sign of the first number says which of the first two actions is rewarded (if there is a second)."""
+    """The sign of the first number says which of the first two actions is rewarded."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -65,7 +72,7 @@ class StressEnv(gym.Env[np.ndarray, int]):
             self._seen = np.ones(4, np.float32)
         else:
             self._seen = self.np_random.normal(size=4).astype(np.float32)
-        if self.scenario.observation == "broken" and self.np_random.random() < 0.05:
+        if self.scenario.observation == "nan" and self.np_random.random() < 0.05:
             self._seen[2] = np.nan
         return self._seen
 
@@ -78,9 +85,8 @@ class StressEnv(gym.Env[np.ndarray, int]):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         good = action == (self._seen[0] > 0) % self.scenario.n_actions
-        reward = (
-            self.scenario.reward if good and self.np_random.random() < self.scenario.paid else 0.0
-        )
+        given = good and self.np_random.random() < self.scenario.probability
+        reward = self.scenario.reward if given else 0.0
         self._steps += 1
         return self._observe(), reward, self._steps == self.scenario.episode, False, {}
 
@@ -89,19 +95,15 @@ class _Watch(KVWriter):
     """Remembers names of logged values that are not finite."""
 
     def __init__(self) -> None:
-        self.broken: set[str] = set()
+        self.found: set[str] = set()
 
     def write(
         self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
     ) -> None:
-        inner = {
-            key: value for key, value in key_values.items() if not key.startswith("rollout/")
-        }  # what the world paid
-        self.broken |= {
-            key
-            for key, value in inner.items()
-            if isinstance(value, float) and not math.isfinite(value)
-        }
+        for key, value in key_values.items():
+            not_finite = isinstance(value, float) and not math.isfinite(value)
+            if not_finite and not key.startswith("rollout/"):  # returns of the environment itself
+                self.found.add(key)
 
     def close(self) -> None:
         pass
@@ -109,7 +111,8 @@ class _Watch(KVWriter):
 
 @dataclass(frozen=True)
 class StressResult:
-    """:param outcome: "learned", "refused" (with the line), "silent NaN" (with where) or "crashed" (with the error)"""
+    """:param outcome: "learned", "refused", "silent NaN" or "crashed"
+    :param note: the refusal, the names of the NaN values, or the error"""
 
     scenario: str
     algo: str
@@ -122,7 +125,7 @@ class StressResult:
 
 
 def stress_one(scenario: str, algo: str, n_timesteps: int = 1000, seed: int = 0) -> StressResult:
-    """Let one algorithm learn in one world."""
+    """Train one algorithm in one scenario."""
     watch, model = _Watch(), None
     try:
         model = ALGORITHMS[algo](
@@ -139,28 +142,28 @@ def stress_one(scenario: str, algo: str, n_timesteps: int = 1000, seed: int = 0)
         model.learn(n_timesteps, log_interval=1)
         model.logger.dump()
     except (NonFiniteLoss, InvalidArgument) as error:
-        broken = _broken_weights(model)
+        found = _not_finite_weights(model)
         return StressResult(
-            scenario, algo, "silent NaN" if broken else "refused", ", ".join(broken) or str(error)
+            scenario, algo, "silent NaN" if found else "refused", ", ".join(found) or str(error)
         )
     except Exception as error:
         return StressResult(scenario, algo, "crashed", f"{type(error).__name__}: {error}")
-    broken = [*sorted(watch.broken), *_broken_weights(model)]
-    return StressResult(scenario, algo, "silent NaN" if broken else "learned", ", ".join(broken))
+    found = [*sorted(watch.found), *_not_finite_weights(model)]
+    return StressResult(scenario, algo, "silent NaN" if found else "learned", ", ".join(found))
 
 
-def _broken_weights(model: RegularizedDQN | None) -> list[str]:
+def _not_finite_weights(model: RegularizedDQN | None) -> list[str]:
     state = {} if model is None else model.policy.state_dict()
     return [name for name, value in state.items() if not value.isfinite().all()]
 
 
 def stress(
-    scenarios: Sequence[str], algos: Sequence[str], n_timesteps: int, seed: int, out: str | None
+    worlds: Sequence[str], algos: Sequence[str], n_timesteps: int, seed: int, out: str | None
 ) -> int:
-    """Run the study and print its table; returns the exit code of the script."""
+    """Train all of them and print a table; returns the exit code: 0 if each learned or refused."""
     check_number("-n", n_timesteps, 1)
     check_number("--seed", seed, 0)
-    for name, known in ((scenarios, SCENARIOS), (algos, ALGORITHMS)):
+    for name, known in ((worlds, SCENARIOS), (algos, ALGORITHMS)):
         for entry in name:
             if entry not in known:
                 raise InvalidArgument(f"unknown name {entry!r}; known: {', '.join(known)}")
@@ -171,10 +174,10 @@ def stress(
     chosen = list(algos or ALGORITHMS)
     results = [
         stress_one(scenario, algo, n_timesteps, seed)
-        for scenario in scenarios or SCENARIOS
+        for scenario in worlds or SCENARIOS
         for algo in chosen
     ]
-    table = Table(title="Stress: what the algorithms do in unkind worlds")
+    table = Table(title="Stress: environments that are hard on arithmetic")
     for column in ("world", *chosen):
         table.add_column(column)
     for scenario in dict.fromkeys(result.scenario for result in results):
@@ -194,3 +197,17 @@ def stress(
             writer.writerows(asdict(result) for result in results)
         print(f"written: {path}")
     return int(not all(result.held for result in results))
+
+
+def main() -> int:
+    parser = CommandLine(prog="stress.py", description=__doc__)
+    parser.add_argument("--worlds", nargs="+", default=[], help="without it: all")
+    parser.add_argument("--algos", nargs="+", default=[], help="without it: all")
+    parser.add_argument("-n", "--n-timesteps", type=int, default=1000, help="steps of each run")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", help="a new .csv file for the table")
+    return stress(**parser.parse())
+
+
+if __name__ == "__main__":
+    run_command(main)
