@@ -40,6 +40,7 @@ BLANK = 0
 RUN = 32
 # zstd needs 0.6 to 1.5 ms for the frames of a sample of 64, and half to three quarters of the memory
 COMPRESSIONS = ("lz4",)
+_RING_ARRAYS = ("places", "actions", "rewards", "dones", "timeouts")  # row i is transition i
 
 
 # Wrappers that leave frames as they are (VecTransposeImage: but for the order of the axes)
@@ -369,6 +370,19 @@ class FrameReplayBuffer(QuickReplayBuffer):
         both = self.to_torch(frames, copy=False)
         axis = 1 if self.channels_first else -1
         return both.narrow(axis, 0, self.n_stack), both.narrow(axis, 1, self.n_stack)
+
+    def rows_in_use(self, name: str) -> int:
+        """Rows of an array that were ever written; checkpoints store only those."""
+        if name == "frames":
+            return self._n_used
+        ring = not self.full and name in _RING_ARRAYS
+        return self.pos if ring else len(getattr(self, name))
+
+    def rows_changed(self, name: str, transitions: np.ndarray) -> np.ndarray | None:
+        """Rows of an array that adding these transitions changed; None if that is not known."""
+        if name == "frames":
+            return np.unique(self.places[transitions])
+        return transitions if name in _RING_ARRAYS else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Frames never written are not saved."""

@@ -1,153 +1,233 @@
-"""A folder of checkpoints, each written whole or not at all; the last two are kept.
+"""A folder of checkpoints, each complete or not there at all; the last two are kept.
 
-``<folder>/000007/`` holds ``model.zip`` (SB3's own format), ``state.pkl`` and ``manifest.json``; the replay buffer lies in
-``<folder>/segments/``. A checkpoint is written under another name, brought to the disk and then renamed: a folder that is
-called ``000007`` is complete, whatever happened to the process or the machine.
+``<folder>/000007/`` holds ``model.zip`` (SB3's own format), ``state.pkl`` and ``manifest.json``; the
+replay buffer lies in ``<folder>/segments/``. A checkpoint is written as ``000007.part``, flushed to
+the disk and then renamed, so a folder called ``000007`` is complete whatever happens to the process.
 """
 
 import contextlib
+import getpass
 import io
+import json
 import os
+import platform
 import shutil
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cloudpickle
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from sb3_cpp.checkpointing import buffer_state, manifest, segments, training_state
-from sb3_cpp.checkpointing.files import checksum, discard, read_checked, sync_file, sync_folder
+from sb3_cpp.checkpointing import buffer as buffers
+from sb3_cpp.checkpointing import state as states
+from sb3_cpp.checkpointing.buffer import DamagedCheckpoint, SavedBuffer, checksum
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.files import naming_path, sync_file, sync_folder
 
-MODEL, STATE = "model.zip", "state.pkl"
-KEEP = 2
-SAVED = "saved"  # said of an environment whose state is in a checkpoint; otherwise the reason is
-RESUMED = "_resumed"  # attribute of a resumed model, until its next checkpoint builds upon the one it came from
-TRANSIENT = (training_state.PENDING, RESUMED)  # attributes that no saved model may have
+MODEL, STATE, MANIFEST = "model.zip", "state.pkl", "manifest.json"
+FORMAT = 1
+SAVED = "saved"  # manifest's "environment" if its state was saved; otherwise the reason why not
+
+# The checkpoint a resumed model came from, and its buffer there: the next one builds upon both
+_SOURCES: WeakKeyDictionary[BaseAlgorithm, tuple[Path, SavedBuffer | None]] = WeakKeyDictionary()
 
 
 def entries(folder: Path) -> list[Path]:
-    """The checkpoints of a folder, oldest first."""
-    return sorted(
-        path
-        for path in folder.glob("[0-9]*")
-        if path.name.isdigit() and (path / manifest.NAME).is_file()
-    )
+    """The checkpoints of a folder, oldest first, damaged ones included."""
+    named = [path for path in folder.glob("[0-9]" * 6 + "*") if path.name.isdigit()]
+    return sorted(path for path in named if path.is_dir())
 
 
 def newest(folder: Path) -> Path | None:
-    return entries(folder)[-1] if entries(folder) else None
+    """The last checkpoint of a folder."""
+    found = entries(folder)
+    return found[-1] if found else None
 
 
 def locate(path: str | Path) -> Path:
     """What a user may point at: a folder of checkpoints, or one of them."""
     path = Path(path)
-    found = path if (path / manifest.NAME).is_file() else newest(path)
+    found = path if (path / MANIFEST).is_file() else newest(path)
     if found is None:
         raise InvalidArgument(f"no checkpoint at {path}")
     return found
 
 
+# --- reading and checking, without changing anything ----------------------------------------------
+
+
+def read_manifest(entry: Path) -> dict[str, Any]:
+    """What a checkpoint consists of; raises :class:`DamagedCheckpoint`."""
+    try:
+        line, expected = (entry / MANIFEST).read_bytes().split(b"\n")[:2]
+    except (OSError, ValueError):
+        raise DamagedCheckpoint(f"{entry}: no readable {MANIFEST}") from None
+    if checksum(line).encode() != expected:
+        raise DamagedCheckpoint(f"{entry}: {MANIFEST} has another checksum than when written")
+    manifest = json.loads(line)
+    if manifest["format"] != FORMAT:
+        found = manifest["format"]
+        raise DamagedCheckpoint(f"{entry}: format {found}, this version reads {FORMAT}")
+    return manifest
+
+
+def read_files(entry: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
+    """The files of a checkpoint, if they are what was written."""
+    contents = {}
+    for name, (size, expected) in manifest["files"].items():
+        try:
+            data = (entry / name).read_bytes()
+        except OSError as error:
+            raise DamagedCheckpoint(f"{name} cannot be read ({error.strerror})") from None
+        if len(data) != size:
+            raise DamagedCheckpoint(f"{name} has {len(data)} bytes instead of {size}")
+        if checksum(data) != expected:
+            raise DamagedCheckpoint(f"{name} has another checksum than when it was written")
+        contents[name] = data
+    return contents
+
+
 def verify(entry: Path) -> dict[str, Any]:
-    """The manifest of a checkpoint all of whose parts are what was written; raises DamagedCheckpoint."""
-    content = manifest.read(entry)
-    for name, (size, expected) in content["files"].items():
-        read_checked(entry / name, size, expected)
-    segments.check(entry.parent, content["arrays"])
-    return content
+    """The manifest of a checkpoint, all of it checked; raises :class:`DamagedCheckpoint`."""
+    manifest = read_manifest(entry)
+    read_files(entry, manifest)
+    buffers.check(entry.parent, manifest["arrays"])
+    return manifest
+
+
+def origin() -> str:
+    """Tells this user on this machine from others without naming them; a hint, no proof."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no such name, as in some containers
+        user = ""
+    return checksum(f"{user}@{platform.node()}".encode())
+
+
+# --- writing --------------------------------------------------------------------------------------
 
 
 class CheckpointStore:
-    """Writes the checkpoints of one run.
+    """
+    Writes the checkpoints of one run.
 
     :param folder: where they are kept
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.segments = segments.SegmentWriter(self.folder)
-        self.bytes_written = 0
+        self.bytes_written = 0  # by the last save
+        self._last: Path | None = None
+        self._buffer: SavedBuffer | None = None
 
     def save(self, model: BaseAlgorithm, counters: dict[str, Any] | None = None) -> Path:
-        """Write a checkpoint of a model that is between two rollouts; when this returns, it is on the disk.
+        """
+        Write a checkpoint; when this returns, it is on the disk.
 
+        :param model: between two rollouts
         :param counters: what else whoever resumes must know, plain values
         """
-        self._clear_away()
+        self._continue_source(model)
         last = newest(self.folder)
-        serial = f"{int(last.name) + 1 if last else 1:06d}"
-        entry, part = self.folder / serial, self.folder / f"{serial}.part"
-        part.mkdir(parents=True)
-        arrays: dict[str, Any] = {}
-        try:
-            state, reason = training_state.capture(model)
-            buffer = model.replay_buffer if isinstance(model, OffPolicyAlgorithm) else None
-            steps = model.num_timesteps // model.n_envs
-            self.bytes_written = 0
-            if buffer is not None:
-                state["buffer"] = buffer_state.capture(buffer)
-                arrays, self.bytes_written = self.segments.write(buffer, steps, f"{serial}.bin")
-            zipped = io.BytesIO()
-            model.save(zipped, exclude=TRANSIENT)
-            files = {MODEL: zipped.getvalue(), STATE: cloudpickle.dumps(state)}
-            content = {
-                "algorithm": type(model).__name__,
-                "timesteps": model.num_timesteps,
-                "total": model._total_timesteps,
-                "counters": counters or {},
-                "environment": reason or SAVED,
-                "files": {name: [len(data), checksum(data)] for name, data in files.items()},
-                "arrays": arrays,
-            }
-            files[manifest.NAME] = manifest.dump(content)
-            self._write(
-                part,
-                files,
-                [self.folder / segments.FOLDER / f"{serial}.bin"] if buffer is not None else [],
-            )
-            os.replace(part, entry)
-            sync_folder(self.folder)
-        except BaseException:
-            if not entry.exists():  # once it has its name, it stays
-                shutil.rmtree(part, ignore_errors=True)
-                for name in (f"{serial}.bin", f"{serial}.bin.part"):
+        entry = self.folder / f"{int(last.name) + 1 if last else 1:06d}"
+        part = entry.with_name(f"{entry.name}.part")
+        segment = self.folder / buffers.FOLDER / f"{entry.name}.bin"
+        with naming_path(entry):
+            try:
+                self._clear_leftovers()
+                part.mkdir(parents=True)
+                saved = self._write(model, part, segment, counters or {})
+                os.replace(part, entry)
+                sync_folder(self.folder)
+            except BaseException:
+                if not entry.exists():  # under its name it is complete, and stays
+                    shutil.rmtree(part, ignore_errors=True)
                     with contextlib.suppress(OSError):
-                        (self.folder / segments.FOLDER / name).unlink(missing_ok=True)
-            raise
-        self.bytes_written += sum(map(len, files.values()))
-        if buffer is not None:
-            self.segments.remember(buffer, arrays, steps)
-        for old in entries(self.folder)[:-KEEP]:
-            discard(old)
-        self._collect()
+                        segment.unlink(missing_ok=True)
+                raise
+        kept = (self._last or last, entry)
+        self._last, self._buffer = entry, saved
+        for old in entries(self.folder):
+            if old not in kept:  # also damaged ones, newer than the one the run was resumed from
+                discard(old)
+        self._remove_unused_segments()
         return entry
 
-    @staticmethod
-    def _write(part: Path, files: dict[str, bytes], segment: list[Path]) -> None:
-        """Write first and wait afterwards: the disk then takes all of it at once."""
+    def _write(
+        self, model: BaseAlgorithm, part: Path, segment: Path, counters: dict[str, Any]
+    ) -> SavedBuffer | None:
+        state, reason = states.capture(model)
+        buffer = model.replay_buffer if isinstance(model, OffPolicyAlgorithm) else None
+        saved, self.bytes_written = None, 0
+        if buffer is not None:
+            state["buffer"] = buffers.capture(buffer)
+            steps = model.num_timesteps // model.n_envs
+            saved, self.bytes_written = buffers.write(
+                self.folder, segment.name, buffer, steps, self._buffer
+            )
+        zipped = io.BytesIO()
+        model.save(zipped)
+        files = {MODEL: zipped.getvalue(), STATE: cloudpickle.dumps(state)}
+        manifest = {
+            "format": FORMAT,
+            "origin": origin(),
+            "algorithm": type(model).__name__,
+            "timesteps": model.num_timesteps,
+            "total": model._total_timesteps,
+            "counters": counters,
+            "environment": reason or SAVED,
+            "files": {name: [len(data), checksum(data)] for name, data in files.items()},
+            "arrays": saved.arrays if saved is not None else {},
+        }
+        line = json.dumps(manifest).encode()
+        files[MANIFEST] = line + b"\n" + checksum(line).encode() + b"\n"
+        self.bytes_written += sum(map(len, files.values()))
+        # Write first and flush afterwards: the disk then gets all of it at once
         for name, data in files.items():
             (part / name).write_bytes(data)
-        for path in [*segment, *(part / name for name in files)]:
+        written = [part / name for name in files] + ([segment] if saved is not None else [])
+        for path in written:
             sync_file(path)
-        for folder in {path.parent for path in [*segment, part / MODEL]}:
+        for folder in {path.parent for path in written}:
             sync_folder(folder)
+        return saved
 
-    def _clear_away(self) -> None:
-        """What a process left that died while it wrote."""
+    def _continue_source(self, model: BaseAlgorithm) -> None:
+        """Build upon the checkpoint that the model was resumed from, if it is one of this folder."""
+        source, saved = _SOURCES.pop(model, (None, None))
+        if source is not None and source.parent == self.folder.resolve():
+            self._last, self._buffer = self.folder / source.name, saved
+
+    def _clear_leftovers(self) -> None:
+        """Remove what a process left that died while it wrote."""
         for pattern in ("*.part", "*.trash"):
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
-        self._collect()
+        self._remove_unused_segments()
 
-    def _collect(self) -> None:
-        """Remove segments that no checkpoint needs. One that cannot be read may need any of them."""
-        kept: set[str] = set()
+    def _remove_unused_segments(self) -> None:
+        needed: set[str] = set()
         for entry in entries(self.folder):
             try:
-                kept |= segments.segments_of(manifest.read(entry)["arrays"])
-            except InvalidArgument:
-                return
-        for path in (self.folder / segments.FOLDER).glob("*"):
-            if path.name not in kept:
+                needed |= buffers.segments_of(read_manifest(entry)["arrays"])
+            except DamagedCheckpoint:
+                return  # it may need any of them
+        for path in (self.folder / buffers.FOLDER).glob("*"):
+            if path.name not in needed:
                 path.unlink(missing_ok=True)
+
+
+def remember_source(model: BaseAlgorithm, entry: Path, saved: SavedBuffer | None) -> None:
+    """Note where a resumed model came from."""
+    _SOURCES[model] = (entry.resolve(), saved)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder; if the process dies meanwhile, what is left no longer has its name."""
+    trash = folder.with_name(f"{folder.name}.trash")
+    shutil.rmtree(trash, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder, trash)
+    shutil.rmtree(trash, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Policies to share: a file of tensors and nothing else, which cannot run code when it is loaded."""
+"""Networks to share: a file of tensors and nothing else, which cannot run code when it is loaded."""
 
-import os
+import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -10,27 +10,23 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from torch import nn
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.files import write_bytes
 
 _FORMAT = "sb3_cpp weights"
 
 
 def save_weights(model: BaseAlgorithm, path: str | Path) -> None:
     """Write the networks of a model, without optimiser, hyperparameters or replay buffer."""
-    path = Path(path)
-    part = path.with_name(f"{path.name}.part")
-    weights = {
-        name: value.detach().cpu().contiguous()
-        for name, value in _networks(model).state_dict().items()
-    }
-    try:
-        th.save({"format": _FORMAT, "algorithm": type(model).__name__, "weights": weights}, part)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    state = _networks(model).state_dict()
+    weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    # In memory first: torch reports a full disk as a RuntimeError without the path
+    file = io.BytesIO()
+    th.save({"format": _FORMAT, "algorithm": type(model).__name__, "weights": weights}, file)
+    write_bytes(Path(path), file.getvalue())
 
 
 def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
-    """Put the networks of a file into a model of the same algorithm and sizes; nothing in the file is executed."""
+    """Read networks into a model of the same algorithm and sizes; nothing in the file is executed."""
     try:
         content: Any = th.load(path, map_location=model.device, weights_only=True)
     except FileNotFoundError:
@@ -50,19 +46,16 @@ def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
     networks = _networks(model)
     expected, given = networks.state_dict(), content["weights"]
     for name in dict.fromkeys([*expected, *given]):
-        sizes = [
-            tuple(weights[name].shape) if name in weights else None for weights in (expected, given)
-        ]
-        if sizes[0] != sizes[1]:
+        here, there = (tuple(w[name].shape) if name in w else None for w in (expected, given))
+        if here != there:
             raise InvalidArgument(
-                f"path must fit the model: {name} has size {sizes[0]} in the model, {sizes[1]} in the file"
+                f"path must fit the model: {name} has size {here} in the model, {there} in the file"
             )
     networks.load_state_dict(given)
 
 
 def _networks(model: BaseAlgorithm) -> nn.ModuleDict:
-    """All networks of a model: those of its policy, and the average that it deploys."""
+    """The policy, and the average of its weights where the model keeps one beside it."""
     average = getattr(model, "average_net", None)
-    return nn.ModuleDict(
-        {"policy": model.policy, **({} if average is None else {"average_net": average})}
-    )
+    extra = {} if average is None else {"average_net": average}
+    return nn.ModuleDict({"policy": model.policy, **extra})

@@ -8,7 +8,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_cpp import checkpointing
-from sb3_cpp.checkpointing import store, training_state, weights
+from sb3_cpp.checkpointing import state, weights
 from sb3_cpp.checks import InvalidArgument
 
 SelfResumable = TypeVar("SelfResumable", bound="Resumable")
@@ -52,11 +52,11 @@ class Resumable(DQN):
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         result = super()._setup_learn(*args, **kwargs)
-        self.goes_on = training_state.go_on(self)
+        self.goes_on = state.restore_pending(self)
         return result
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "goes_on", *store.TRANSIENT]
+        return [*super()._excluded_save_params(), "goes_on"]
 
     @classmethod
     def resume(

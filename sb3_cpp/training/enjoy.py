@@ -15,7 +15,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_cpp.checkpointing.resuming import FOREIGN
+from sb3_cpp.checkpointing.loading import FOREIGN
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.run_folder import BEST_MODEL, CONFIG, MODEL, read_config

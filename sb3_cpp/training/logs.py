@@ -22,8 +22,7 @@ from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_key
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp import files
-from sb3_cpp.checkpointing.interruption import Interruption
-from sb3_cpp.checkpointing.store import TRANSIENT
+from sb3_cpp.checkpointing import Interruption
 from sb3_cpp.run_folder import (
     BEST_MODEL,
     EVALUATIONS,
@@ -66,7 +65,7 @@ def _save_evaluations(path: Path, arrays: dict[str, Any]) -> None:
 def save_model(model: BaseAlgorithm, path: Path) -> None:
     """Write model.zip or best_model.zip, without the attributes of a resumed model."""
     zipped = io.BytesIO()
-    model.save(zipped, exclude=TRANSIENT)
+    model.save(zipped)
     files.write_bytes(path, zipped.getvalue())
 
 

@@ -20,9 +20,14 @@ from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp.callbacks import IterationCallback
-from sb3_cpp.checkpointing import CheckpointCallback, DamagedCheckpoint, manifest, resuming, store
-from sb3_cpp.checkpointing.files import discard
-from sb3_cpp.checkpointing.interruption import Interruption, TrainingInterrupted
+from sb3_cpp.checkpointing import (
+    CheckpointCallback,
+    DamagedCheckpoint,
+    Interruption,
+    TrainingInterrupted,
+    loading,
+    store,
+)
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.files import is_part
@@ -172,7 +177,7 @@ def locate_checkpoint(path: str | Path) -> Path:
     if path.is_file() and path.suffix == ".zip":
         return path
     for folder in (path, path / CHECKPOINT):
-        if (folder / manifest.NAME).is_file() or store.newest(folder) is not None:
+        if (folder / store.MANIFEST).is_file() or store.newest(folder) is not None:
             return store.locate(folder)
     raise InvalidArgument(
         f"no checkpoint at {path} (a run's folder, its {CHECKPOINT}/ or a model.zip)"
@@ -181,7 +186,7 @@ def locate_checkpoint(path: str | Path) -> Path:
 
 def read_counters(checkpoint: Path) -> dict[str, Any]:
     """Steps, seconds and lines of the logs at a checkpoint."""
-    content = manifest.read(checkpoint)
+    content = store.read_manifest(checkpoint)
     return {"timesteps": content["timesteps"], **content["counters"]}
 
 
@@ -249,24 +254,22 @@ def _load_model(config: RunConfig, env: VecEnv, source: Path) -> tuple[BaseAlgor
 def _load_checkpoint(
     algorithm: type[BaseAlgorithm], checkpoint: Path, env: VecEnv
 ) -> tuple[BaseAlgorithm, Path]:
-    """Load a checkpoint. If it is damaged, load the one before (the results will be the same) and
-    discard the damaged one."""
+    """Load a checkpoint. If it is damaged, load the one before: the results will be the same. The
+    damaged one is removed with the next checkpoint, when this process holds the run's lock."""
     try:
-        return resuming.load(algorithm, checkpoint, env), checkpoint
+        return loading.load(algorithm, checkpoint, env), checkpoint
     except DamagedCheckpoint as error:
-        previous = resuming.previous_intact(checkpoint)
+        previous = loading.previous_intact(checkpoint)
         if previous is None:
             raise DamagedCheckpoint(
                 f"{checkpoint} is damaged ({error}); no earlier one is intact"
             ) from None
-        step = manifest.read(previous)["timesteps"]
+        step = store.read_manifest(previous)["timesteps"]
         print(
             f"{checkpoint} is damaged ({error}); going on from the one before, at step {step:,}",
             file=sys.stderr,
         )
-        model = resuming.load(algorithm, previous, env)
-        discard(checkpoint)
-        return model, previous
+        return loading.load(algorithm, previous, env), previous
 
 
 def _stored_hyperparameters(source: Path) -> dict[str, Any]:
@@ -318,7 +321,7 @@ def train_run(
             "prolongs the run, another --seed or -f starts a new one from this model"
         )
     if source is not None and not extends:
-        print(resuming.FOREIGN.format(source), flush=True)
+        print(loading.FOREIGN.format(source), flush=True)
         values = _stored_hyperparameters(source)
         config = replace(config, start_from=str(source), hyperparameters=values)
     # Only the length of a run may change when it is extended

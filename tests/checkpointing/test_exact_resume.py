@@ -20,10 +20,10 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
+from benchmarks.faults import same
 from sb3_cpp import CVI, MDQN, CheckpointCallback, DeepCPI, DeepCPP, IterationCallback, MoDQN
 from sb3_cpp.atari import FrameReplayBuffer
-from sb3_cpp.benchmarks.faults_comparison import same
-from sb3_cpp.checkpointing import manifest, resume, store
+from sb3_cpp.checkpointing import remaining_timesteps, resume, store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.environments import make_environment
 
@@ -106,7 +106,7 @@ def check_exact(
         if number:
             model = resume(type(model), path, env() if env is not None else None)
             assert model.num_timesteps < step
-        remaining = total - model.num_timesteps
+        remaining = remaining_timesteps(model) if number else total
         with contextlib.suppress(Killed):
             model.learn(
                 remaining,
@@ -314,7 +314,7 @@ def test_an_environment_that_cannot_be_saved_is_reset_and_named(
     make_env = lambda: DummyVecEnv([Opaque])  # noqa: E731
     model = DeepCPP("CnnPolicy", make_env(), **{**SMALL, "train_freq": 20})
     model.learn(80, callback=CheckpointCallback(tmp_path, 40))
-    assert "Opaque cannot be pickled" in manifest.read(store.locate(tmp_path))["environment"]
+    assert "Opaque cannot be pickled" in store.read_manifest(store.locate(tmp_path))["environment"]
     resumed = DeepCPP.resume(tmp_path, make_env())
     assert (
         "not exact: the environment starts a new episode, because Opaque cannot be pickled"
@@ -333,7 +333,7 @@ def test_native_games_are_reset_and_named(
     DeepCPP("CnnPolicy", make_env(), **changes).learn(80, callback=CheckpointCallback(tmp_path, 40))
     model = DeepCPP.resume(tmp_path, make_env())
     assert (
-        "because AtariVecEnv keeps its games outside of Python's reach" in capsys.readouterr().err
+        "because AtariVecEnv runs its environments outside this process" in capsys.readouterr().err
     )
     assert model.learn().num_timesteps == 80
 

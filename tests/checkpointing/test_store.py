@@ -11,7 +11,7 @@ from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
-from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, manifest, segments, store
+from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, buffer, store
 
 SMALL: dict[str, Any] = {
     "buffer_size": 300,
@@ -25,14 +25,14 @@ SMALL: dict[str, Any] = {
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "checkpoint"
     DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(120, callback=CheckpointCallback(folder, 40))
-    assert [manifest.read(entry)["timesteps"] for entry in store.entries(folder)] == [40, 80]
+    assert [store.read_manifest(entry)["timesteps"] for entry in store.entries(folder)] == [40, 80]
     return folder
 
 
 def files_of(folder: Path, entry: Path) -> list[Path]:
     """The files of a checkpoint, those of the replay buffer included."""
-    needed = segments.segments_of(manifest.read(entry)["arrays"])
-    return [*sorted(entry.iterdir()), *(folder / segments.FOLDER / name for name in sorted(needed))]
+    needed = buffer.segments_of(store.read_manifest(entry)["arrays"])
+    return [*sorted(entry.iterdir()), *(folder / buffer.FOLDER / name for name in sorted(needed))]
 
 
 def test_two_checkpoints_are_kept_and_nothing_else(saved: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_checkpoint_from_elsewhere_is_announced(
 ) -> None:
     DeepCPP.resume(saved)
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(manifest, "origin", lambda: "somebody else")
+    monkeypatch.setattr(store, "origin", lambda: "somebody else")
     DeepCPP.resume(saved)
     assert "can run any code" in capsys.readouterr().err
 
@@ -100,13 +100,13 @@ def test_what_goes_wrong_while_writing_leaves_the_previous_one(
         raise error
 
     if moment == "_write":
-        monkeypatch.setattr(CheckpointStore, "_write", staticmethod(fail))
+        monkeypatch.setattr(CheckpointStore, "_write", fail)
     else:
         monkeypatch.setattr(store.os, "replace", fail)
     with pytest.raises(type(error)):
         CheckpointStore(folder).save(model)
     monkeypatch.undo()
-    assert [manifest.read(entry)["timesteps"] for entry in store.entries(folder)] == [40, 80]
+    assert [store.read_manifest(entry)["timesteps"] for entry in store.entries(folder)] == [40, 80]
     assert not list(folder.rglob("*.part"))
     store.verify(store.entries(folder)[-1])
     assert DeepCPP.resume(folder).num_timesteps == 80
@@ -167,20 +167,20 @@ class Rollout:
 def test_only_what_changed_is_written_and_all_of_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr(segments, "SMALL", 0)
-    monkeypatch.setattr(segments, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(buffer, "SMALL", 0)
+    monkeypatch.setattr(buffer, "BLOCK_BYTES", 2000)
     rollout = Rollout(kind, 1000)
-    writer = segments.SegmentWriter(tmp_path)
-    sizes = []
+    saved, sizes = None, []
     for number, steps in enumerate([100, 250, 30, 200, 0, 600, 30]):  # wraps around twice
         rollout.add(steps)
-        arrays, written = writer.write(rollout.buffer, rollout.steps, f"{number}.bin")
-        writer.remember(rollout.buffer, arrays, rollout.steps)
+        saved, written = buffer.write(
+            tmp_path, f"{number}.bin", rollout.buffer, rollout.steps, saved
+        )
         sizes.append(written)
-        for name, live in segments.arrays_of(rollout.buffer).items():
-            read = segments.read_into(tmp_path, arrays[name], None)
-            used = segments.rows_in_use(rollout.buffer, name, live)
-            np.testing.assert_array_equal(read[:used], live[:used])
+        read = buffer.read(tmp_path, saved.arrays, {})
+        for name, live in buffer.arrays_of(rollout.buffer).items():
+            used = buffer.rows_in_use(rollout.buffer, name, live)
+            np.testing.assert_array_equal(read[name][:used], live[:used])
     assert sizes[2] < 0.4 * sizes[1]
     assert sizes[4] < 0.1 * sizes[1]
     assert sizes[6] < 0.2 * sizes[5]
@@ -189,25 +189,22 @@ def test_only_what_changed_is_written_and_all_of_it_is_read(
 def test_a_buffer_that_was_changed_behind_our_back_is_compared_block_by_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "SMALL", 0)
-    monkeypatch.setattr(segments, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(buffer, "SMALL", 0)
+    monkeypatch.setattr(buffer, "BLOCK_BYTES", 2000)
     rollout = Rollout("box", 400)
-    writer = segments.SegmentWriter(tmp_path)
     rollout.add(150)
-    writer.remember(
-        rollout.buffer, writer.write(rollout.buffer, rollout.steps, "0.bin")[0], rollout.steps
-    )
+    saved, _ = buffer.write(tmp_path, "0.bin", rollout.buffer, rollout.steps)
     rollout.add(5)
     rollout.steps -= 3  # the caller counts otherwise than the buffer
     rollout.buffer.rewards[10] = 7.0
-    arrays, _ = writer.write(rollout.buffer, rollout.steps, "1.bin")
-    assert segments.read_into(tmp_path, arrays["rewards"], None)[10, 0] == 7.0
+    saved, _ = buffer.write(tmp_path, "1.bin", rollout.buffer, rollout.steps, saved)
+    assert buffer.read(tmp_path, saved.arrays, {})["rewards"][10, 0] == 7.0
 
 
 @pytest.mark.slow
 def test_kills_while_writing_leave_a_checkpoint_not_older_than_announced(tmp_path: Path) -> None:
-    """The study itself makes 200 of them: scripts/faults.py --write-kills 200."""
-    from sb3_cpp.benchmarks.faults_writing import kill_writers
+    """The study itself makes 200 of them: benchmarks/faults.py --write-kills 200."""
+    from benchmarks.faults import kill_writers
 
     outcome = kill_writers(tmp_path, 10, seed=0)
     assert outcome.kills == 10

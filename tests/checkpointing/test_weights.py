@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch as th
 
+from benchmarks.faults import same
 from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
-from sb3_cpp.benchmarks.faults_comparison import same
 from sb3_cpp.checks import InvalidArgument
 
 SMALL: dict[str, Any] = {"buffer_size": 10, "policy_kwargs": {"net_arch": [8]}}
