@@ -13,7 +13,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # A path from the root of the repository, in backticks or as the program of a command
 FILE = re.compile(
-    r"(?:`|python )((?:configs|docs|examples|results|scripts|sb3_cpp|tests)/[\w./*{},-]+)"
+    r"(?:`|python )((?:configs|docs|examples|results|scripts|sb3_cpp|tests|benchmarks)/[\w./*{},-]+)"
 )
 ENVIRONMENT = re.compile(r"-v\d+$")  # sb3_cpp/DangerGridworld-v0 is no file
 
