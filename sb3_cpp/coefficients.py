@@ -24,10 +24,13 @@ __all__ = [
     "dcpp",
     "error_sum",
     "exact_spi",
+    "geometric_spi",
     "linear_cpp",
     "log_policy_change_bound",
     "measured_spi",
     "policy_change_bound",
+    "span_cpp",
+    "statewise",
     "theorem4_zeta",
 ]
 
@@ -157,6 +160,40 @@ def theorem4_zeta(advantage: Scalar, log_c: float, gamma: float, exact: bool = F
     c = math.exp(min(log_c, 700.0))
     log_branch = min(log_c, math.log(-math.expm1(-2.0 * c))) if c > 0.0 else log_c
     return linear_cpp(advantage, log_branch, gamma, exact)
+
+
+def span_cpp(advantage: th.Tensor, span: th.Tensor, q_span: th.Tensor, gamma: float) -> th.Tensor:
+    """CPP with measured spans in place of C_K: ``(1-gamma) A / (4 gamma q_span tanh(span/4)^2)``.
+
+    ``span`` and ``q_span`` are the largest spans over actions of ``log(new / old)`` and of Q_old
+    (at most ``2 r_max / (1-gamma)``). Exact constants. Unlike Theorem 4 of the paper it needs no
+    chain from Q_0 = 0: it holds for any old policy. (docs/theory/caution.md, C)
+    """
+    scale = 4.0 * gamma * q_span * th.tanh(span / 4.0) ** 2
+    return _clip(_divide((1.0 - gamma) * advantage, scale))
+
+
+def geometric_spi(
+    covariance: th.Tensor, span: th.Tensor, q_span: th.Tensor, gamma: float
+) -> th.Tensor:
+    """Coefficient of a *geometric* mixture: ``4 (1-gamma) c / (span^2 q_span)``, exact constants.
+
+    ``c`` is the mean over the visitation of the covariance, under the old policy, of ``Q_old`` and
+    ``f = log(new / old)``; ``span`` and ``q_span`` are the largest spans over actions of f and Q.
+    (docs/theory/caution.md, D)
+    """
+    return _clip(_divide(4.0 * (1.0 - gamma) * covariance, span**2 * q_span))
+
+
+def statewise(
+    advantage: th.Tensor, l1: th.Tensor, error_bound: float | th.Tensor = 0.0
+) -> th.Tensor:
+    """One coefficient per state: 1 where ``A(s) >= error_bound * L1(s)``, else 0.
+
+    If ``|Q^ - Q_old| <= error_bound`` and ``A(s) = sum_a (new - old) Q^``, the true advantage is
+    then not negative in any state, and J cannot fall. (docs/theory/caution.md, E)
+    """
+    return (advantage >= error_bound * l1).to(advantage.dtype)
 
 
 def dcpi(ratio: Scalar) -> Scalar:

@@ -22,9 +22,11 @@ __all__ = [
     "kl_divergence",
     "l1_distance",
     "log_boltzmann",
+    "log_geometric_mixture",
     "log_greedy",
     "log_mixture",
     "log_one_hot",
+    "log_ratio_span",
     "mellow_value",
     "munchausen_bonus",
     "projection_loss",
@@ -132,6 +134,34 @@ def log_mixture(log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor)
         math.log(weight) if weight > 0.0 else -math.inf for weight in (zeta, 1.0 - zeta)
     )
     return th.logaddexp(log_new + log_zeta, log_old + log_rest)
+
+
+def log_geometric_mixture(
+    log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor
+) -> th.Tensor:
+    """Geometric mixture ``∝ new^zeta old^(1-zeta)``; exactly ``new`` at 1 and ``old`` at 0.
+
+    A mixture of Boltzmann policies is one: their preferences are mixed linearly. With ``new = G Q``
+    (baseline old) it is the greedy step with ``alpha' = 1 - zeta (1-alpha)`` and temperature
+    ``temperature / zeta``: the entropy weight stays, the KL weight grows as zeta falls. A tensor
+    ``zeta`` must broadcast against the policies. (docs/theory/caution.md, A)
+    """
+    weight = th.as_tensor(zeta, dtype=log_new.dtype, device=log_new.device)
+    # the ends are taken as they are: 0 * log 0 is not a number
+    inside = (weight > 0.0) & (weight < 1.0)
+    new, old = log_new.where(inside | (weight >= 1.0), 0.0), log_old.where(weight < 1.0, 0.0)
+    mixed = th.log_softmax(weight * new + (1.0 - weight) * old, dim=-1)
+    return th.where(inside, mixed, th.where(weight >= 1.0, log_new, log_old))
+
+
+def log_ratio_span(log_new: th.Tensor, log_old: th.Tensor) -> th.Tensor:
+    """Span over actions of ``f = log(new / old)``, shape (...): it bounds KL and L1 distance.
+
+    For ``new = G Q`` with baseline old, ``f = Q / temperature - (1-alpha) log old`` up to a constant
+    per state. The bounds: ``tabular.bounds.span_change``.
+    """
+    ratio = log_new - log_old
+    return ratio.amax(-1) - ratio.amin(-1)
 
 
 def kl_divergence(log_p: th.Tensor, log_q: th.Tensor) -> th.Tensor:

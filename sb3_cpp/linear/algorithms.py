@@ -2,30 +2,30 @@
 
 Iteration K: act with the deployed mixture, fit Q_K to one (or m) Bellman backups of Q_{K-1} by
 ridge regression, take the regularised greedy step from pi_K to pi_{K+1}, and mix it into the
-deployed policy with coefficient zeta. The steps, the rules for zeta and schemes 1 and 1b are those
-of :mod:`sb3_cpp.tabular.algorithms`, with the states of the buffer as the states.
+deployed policy with coefficient zeta. The steps, the rules for zeta and the schemes are those of
+:mod:`sb3_cpp.tabular.algorithms`, with the states of the buffer as the states.
 
 Because every policy is Boltzmann, log pi_K is linear in the features up to a constant per state:
 ``log pi_K = preferences_K . phi / temperature + const`` with
 ``preferences_{K+1} = theta_K + alpha preferences_K`` (CPP Eq. boltzmann_greedy unrolled: beta times
-the sum of alpha^j Q_{K-j}).
+the sum of alpha^j Q_{K-j}). A geometric mixture is linear in the preferences, so only with it can
+the mixture be the next baseline (scheme 2).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.coefficients import AdvantageTracker
 from sb3_cpp.linear.features import LinearQ, solve_ridge
-from sb3_cpp.linear.policy import Mixture
+from sb3_cpp.linear.policy import Mixture, StatewiseMixture
 from sb3_cpp.linear.rollout import BatchEnv, Buffer, Rollout, collect
 from sb3_cpp.regularization import greedy_advantage, log_boltzmann, regularized_value
 from sb3_cpp.tabular import algorithms as tabular
 
-SCHEMES = ("1", "1b")
 RIDGE_CENTRES = ("previous", "zero")
 
 
@@ -38,6 +38,8 @@ class Settings(tabular.Settings):
     :param ridge_centre: where the penalty pulls the weights: "previous" ones, or "zero" as printed
     :param tracker_start: m_0 and M_0 from the "first" buffer, or "zero"
     :param printed_delta: E-SPI with the paper's ``max_s |sum_a (new - old)|``, 0 but for rounding
+    :param error_scale: the state-wise rule assumes an error of Q of so many root mean squares of
+        the regression's residual, in addition to ``error_bound``
     """
 
     scheme: str = "1b"
@@ -50,10 +52,17 @@ class Settings(tabular.Settings):
     ridge_centre: str = "previous"
     tracker_start: str = "zero"
     printed_delta: bool = False
+    error_scale: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("scheme", self.scheme, SCHEMES)
+        if self.scheme == "2" and self.mixture != "geometric":
+            raise InvalidArgument(
+                "scheme must be '1' or '1b' with linear features and an arithmetic mixture, got '2'"
+            )
+        if self.rule == "statewise" and self.scheme != "1":
+            raise InvalidArgument(f"scheme must be '1' for rule 'statewise', got {self.scheme!r}")
+        check_number("error_scale", self.error_scale, 0.0)
         check_number("temperature", self.temperature, 0.0, low_open=True)
         check_number("gamma", self.gamma, 0.0, 1.0, high_open=True)
         check_number("ridge", self.ridge, 0.0)
@@ -83,37 +92,60 @@ class LinearLearner:
         self.K = 0
         self.theta = q.zeros(n_trials, dtype)  # Q_0 = 0
         self.preferences = q.zeros(n_trials, dtype)  # pi_0 uniform
-        self.deployed = Mixture(q.per_action(self.preferences), settings.temperature)
+        self.next_preferences = q.zeros(n_trials, dtype)
+        """Weights of pi_{K+1}, the newest policy of the chain, shape (trials, groups, F)."""
+        self.deployed: Mixture | StatewiseMixture = Mixture(
+            q.per_action(self.preferences), settings.temperature
+        )
 
     def update(self, buffer: Buffer) -> Update:
         """From Q_{K-1} and pi_{K-1} to Q_K, pi_K and the next deployed policy."""
         s, q = self.settings, self.q
         log_baseline_next = self._log_policy(buffer.next_phi, self.preferences)
-        preferences = self.next_preferences  # pi_K = G Q_{K-1}
-        theta = self._evaluate(
-            buffer, self._log_policy(buffer.next_phi, preferences), log_baseline_next
-        )
-        self.K, self.theta, self.preferences = self.K + 1, theta, preferences
+        old = self.next_preferences  # pi_K
+        log_policy_next = self._log_policy(buffer.next_phi, old)
+        self.theta, targets = self._evaluate(buffer, log_policy_next, log_baseline_next)
+        self.K, self.preferences = self.K + 1, old
+        new = self.theta + s.alpha * old  # pi_{K+1} = G Q_K
 
-        chain = Mixture(q.per_action(preferences), s.temperature)
-        old = self.deployed if s.scheme == "1b" else chain
-        evidence = self._gather_evidence(buffer.phi, old)
+        chain = Mixture(q.per_action(old), s.temperature)
+        mixed_with = self.deployed if s.scheme == "1b" else chain
+        evidence = self._gather_evidence(buffer, targets, new, mixed_with)
         zeta = tabular.RULES[s.rule](evidence, s, s.gamma)
-        self.deployed = old.mixed_with(q.per_action(self.next_preferences), zeta)
-        return Update(self.K, zeta, evidence)
+        self.next_preferences = new
+        self._deploy(mixed_with, new, zeta, evidence)
+        return Update(self.K, zeta.mean(-1) if s.rule == "statewise" else zeta, evidence)
 
-    @property
-    def next_preferences(self) -> th.Tensor:
-        """Weights of pi_{K+1} = G Q_K, the newest of the chain, shape (trials, groups, F)."""
-        return self.theta + self.settings.alpha * self.preferences
+    def _deploy(
+        self,
+        old: Mixture | StatewiseMixture,
+        new: th.Tensor,
+        zeta: th.Tensor,
+        evidence: tabular.Evidence,
+    ) -> None:
+        """Mix the new policy with the old one."""
+        s, q = self.settings, self.q
+        assert isinstance(old, Mixture)  # the state-wise rule mixes with the chain
+        if s.rule == "statewise":
+            error: Any = evidence.error_bound
+            parts = old.members[0], q.per_action(new), q.per_action(self.theta), error.squeeze(-1)
+            self.deployed = StatewiseMixture(*parts, s.temperature)
+        elif s.mixture == "geometric":
+            step = zeta[:, None, None]
+            mixed = step * q.per_action(new) + (1.0 - step) * old.members[0]
+            self.deployed = Mixture(mixed, s.temperature)
+            if s.scheme == "2":
+                self.next_preferences = step * new + (1.0 - step) * self.preferences
+        else:
+            self.deployed = old.mixed_with(q.per_action(new), zeta)
 
     def _log_policy(self, phi: th.Tensor, preferences: th.Tensor) -> th.Tensor:
         return log_boltzmann(self.q.values(phi, preferences), self.settings.temperature)
 
     def _evaluate(
         self, buffer: Buffer, log_policy_next: th.Tensor, log_baseline_next: th.Tensor
-    ) -> th.Tensor:
-        """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer."""
+    ) -> tuple[th.Tensor, th.Tensor]:
+        """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer; the last targets."""
         s, q, theta = self.settings, self.q, self.theta
         temperature = s.temperature if s.regularized else 0.0
         centre = theta if s.ridge_centre == "previous" else None
@@ -126,29 +158,37 @@ class LinearLearner:
             targets = buffer.rewards + discount * value.squeeze(-1)
             equations = q.normal_equations(buffer.phi, buffer.actions, targets)
             theta = solve_ridge(*equations, s.ridge, centre)
-        return theta
+        return theta, targets
 
-    def _gather_evidence(self, phi: th.Tensor, old: Mixture) -> tabular.Evidence:
+    def _gather_evidence(
+        self,
+        buffer: Buffer,
+        targets: th.Tensor,
+        new: th.Tensor,
+        old: Mixture | StatewiseMixture,
+    ) -> tabular.Evidence:
         """Advantage of pi_{K+1} over the policy it is mixed with, over the states of the buffer."""
-        s = self.settings
-        log_old, log_new = old.log_policy(phi), self._log_policy(phi, self.next_preferences)
+        s, phi = self.settings, buffer.phi
+        log_old, log_new = old.log_policy(phi), self._log_policy(phi, new)
         weights = phi.new_full(phi.shape[:-1], 1.0 / phi.shape[-2])
         q = self.q.values(phi, self.theta)
         greedy = greedy_advantage(q, log_old)
         self.tracker.update(greedy.mean(-1), greedy.amax(-1))
         log_c = tabular.log_change_bound(self.K, s.gamma, s)
+        residual = targets - q.gather(-1, buffer.actions.unsqueeze(-1)).squeeze(-1)
+        error = s.error_bound + s.error_scale * residual.square().mean(-1, keepdim=True).sqrt()
         ratio = self.tracker.ratio
-        evidence = tabular.gather_evidence(q, weights, log_new, log_old, ratio, log_c)
+        evidence = tabular.gather_evidence(q, weights, log_new, log_old, ratio, log_c, error)
         if s.printed_delta:
-            printed = (log_new.exp() - log_old.exp()).sum(-1).abs().amax(-1)
-            evidence = evidence._replace(delta=printed)
+            printed = (log_new.exp() - log_old.exp()).sum(-1).abs()
+            evidence = evidence._replace(state_l1=printed)
         return evidence
 
 
 class Iteration(NamedTuple):
     """One iteration: the policy that acted, its rollout, and the update that followed."""
 
-    acted: Mixture
+    acted: Mixture | StatewiseMixture
     rollout: Rollout
     update: Update
 

@@ -1,5 +1,6 @@
 """Policies with linear preferences: the mixture that acts, and a learned policy saved to a file."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,13 @@ import numpy as np
 import torch as th
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.coefficients import statewise
 from sb3_cpp.linear.features import RadialBasis, StateFeatures
-from sb3_cpp.regularization import boltzmann, log_boltzmann
+from sb3_cpp.regularization import boltzmann, l1_distance, log_boltzmann
+from sb3_cpp.tabular.mdp import policy_advantage
+
+Acting = Callable[[int, np.ndarray], np.ndarray]
+"""From a step and the features (trials, M) to the preferences that act, (trials, actions, M)."""
 
 _CHUNK = 10
 """Trials at a time when a mixture is computed: three times as fast if they fit the cache."""
@@ -62,6 +68,15 @@ class Mixture:
         """Index of the acting member, for every step of every trial, shape (steps, trials)."""
         return th.multinomial(self.weights, steps, replacement=True, generator=generator).T
 
+    def acting(self, steps: int, generator: th.Generator) -> Acting:
+        """Draw the members that act in the next steps."""
+        n = len(self.members[0])
+        members = th.cat(self.members).numpy()  # (members * trials, actions, M)
+        drawn = (self.draw_members(steps, generator) * n + th.arange(n)).numpy()
+        if len(self.members) == 1:
+            return lambda t, phi: members
+        return lambda t, phi: members.take(drawn[t], axis=0)
+
     def log_policy(self, phi: th.Tensor) -> th.Tensor:
         """Log-probabilities of every trial: (trials, states, M) -> (trials, states, actions)."""
         weights = th.stack(self.members, dim=2).flatten(1, 2)
@@ -76,6 +91,55 @@ class Mixture:
         values = (preferences @ phi.transpose(-1, -2)).unflatten(1, (-1, len(self.members)))
         policies = boltzmann(values, self.temperature, dim=1)  # (trials, actions, members, states)
         return (weights[:, None, None] @ policies).squeeze(2)
+
+
+class StatewiseMixture:
+    """``new`` in the states where it is no worse than ``old`` beyond the error of Q, else ``old``.
+
+    State-wise caution (docs/theory/caution.md, E) as a policy: whether a state's coefficient is 1
+    is decided when the state is met.
+
+    :param old: preferences of the old policy, shape (trials, actions, M)
+    :param new: preferences of the new policy
+    :param q: weights of Q of the old policy, per action
+    :param error: bound on its error, shape (trials,)
+    """
+
+    def __init__(
+        self, old: th.Tensor, new: th.Tensor, q: th.Tensor, error: th.Tensor, temperature: float
+    ) -> None:
+        self.old, self.new, self.q, self.error = old, new, q, error
+        self.temperature = temperature
+
+    def of_trial(self, trial: int) -> "StatewiseMixture":
+        """The policy of one trial."""
+        one = slice(trial, trial + 1)
+        return StatewiseMixture(
+            self.old[one], self.new[one], self.q[one], self.error[one], self.temperature
+        )
+
+    def _candidates(self, phi: th.Tensor) -> tuple[th.Tensor, th.Tensor, th.Tensor]:
+        """Log-probabilities of new and old (trials, states, actions), and whether new acts."""
+        log_new, log_old = (
+            log_boltzmann(phi @ part.mT, self.temperature) for part in (self.new, self.old)
+        )
+        advantage = policy_advantage(phi @ self.q.mT, log_new, log_old)
+        zeta = statewise(advantage, l1_distance(log_new, log_old), self.error.unsqueeze(-1))
+        return log_new, log_old, zeta.unsqueeze(-1) > 0.0
+
+    def log_policy(self, phi: th.Tensor) -> th.Tensor:
+        """Log-probabilities of every trial: (trials, states, M) -> (trials, states, actions)."""
+        log_new, log_old, accepted = self._candidates(phi)
+        return log_new.where(accepted, log_old)
+
+    def acting(self, steps: int, generator: th.Generator) -> Acting:
+        """The preferences that act depend on the state, and nothing is drawn."""
+
+        def choose(t: int, phi: np.ndarray) -> np.ndarray:
+            accepted = self._candidates(th.from_numpy(phi).unsqueeze(1))[2]
+            return self.new.where(accepted, self.old).numpy()
+
+        return choose
 
 
 class LinearPolicy:

@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.linear.features import LinearQ
-from sb3_cpp.linear.policy import Mixture
+from sb3_cpp.linear.policy import Mixture, StatewiseMixture
 
 
 class Transition(NamedTuple):
@@ -120,20 +120,20 @@ class Rollout(NamedTuple):
 def collect(
     env: BatchEnv,
     q: LinearQ,
-    policy: Mixture,
+    policy: Mixture | StatewiseMixture,
     steps: int,
     generator: th.Generator,
     seed: int | None = None,
 ) -> Rollout:
-    """Reset every trial and take ``steps`` steps with the mixture.
+    """Reset every trial and take ``steps`` steps with the policy.
 
     An action is drawn as ``argmax_a preference(s,a) + temperature * g_a`` with Gumbel noise g:
     exactly the law ``softmax(preference / temperature)``, without computing it.
     """
     n = env.n_trials
-    members = th.cat(policy.members).numpy()  # (members * trials, actions, M)
-    acting = (policy.draw_members(steps, generator) * n + th.arange(n)).numpy()
-    exponential = th.empty(steps, n, env.n_actions, dtype=policy.members[0].dtype)
+    preferences = policy.acting(steps, generator)
+    dtype = th.from_numpy(np.empty(0, dtype=env.dtype)).dtype
+    exponential = th.empty(steps, n, env.n_actions, dtype=dtype)
     gumbel = -exponential.exponential_(generator=generator).log()
     noise = (policy.temperature * gumbel).numpy()
     states = env.reset(seed)
@@ -142,8 +142,7 @@ def collect(
     visited, actions, transitions = [], [], []
     for t in range(steps):
         all_phi[:, t] = phi
-        preferences = members.take(acting[t], axis=0) if len(members) > n else members
-        action = (np.einsum("nam,nm->na", preferences, phi) + noise[t]).argmax(1)
+        action = (np.einsum("nam,nm->na", preferences(t, phi), phi) + noise[t]).argmax(1)
         transition = env.step(action)
         visited.append(states)
         actions.append(action)

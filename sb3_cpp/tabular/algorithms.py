@@ -1,4 +1,4 @@
-"""CVI, CPP, E-SPI, A-SPI and CPI in a table: one loop, algorithms that differ only in ``zeta``.
+"""CVI, CPP, SPI, CPI and state-wise caution in a table: one loop, different rules for ``zeta``.
 
 Update K: observe the world (exactly, or by a rollout), evaluate, improve (regularised greedy step),
 choose ``zeta``, mix. Three *schemes* say what the mixture is for (CPP Section "Leveraging Policy
@@ -12,8 +12,8 @@ Interpolation"):
 2   zeta pi_K + (1-zeta) deployed_{K-1}        deployed_{K-1}                deployed_{K-1}
 ==  =========================================  ============================  =====================
 
-Everything is batched: leading dimensions of the MDP are trials or random MDPs, ``zeta`` has one
-entry for each.
+(With ``mixture="geometric"``, ``∝ new^zeta old^(1-zeta)`` takes the place of the sum.) Everything
+is batched: leading dimensions of the MDP are trials or random MDPs.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,18 +23,22 @@ from typing import NamedTuple
 import torch as th
 
 from sb3_cpp import coefficients
-from sb3_cpp.checks import check_choice, check_number, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.regularization import (
     greedy_advantage,
     l1_distance,
+    log_geometric_mixture,
     log_greedy,
     log_mixture,
     log_one_hot,
+    log_ratio_span,
     regularized_value,
 )
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
 
 __all__ = [
+    "MIXTURES",
+    "NOISES",
     "RULES",
     "SCHEMES",
     "Evidence",
@@ -50,24 +54,47 @@ __all__ = [
 ]
 
 SCHEMES = ("1", "1b", "2")
+MIXTURES = {"arithmetic": log_mixture, "geometric": log_geometric_mixture}
+NOISES = ("normal", "uniform")
 
 
 # --- what makes one algorithm differ from another -------------------------------------------------
 
 
 class Evidence(NamedTuple):
-    """The inputs of a coefficient rule; tensors have one entry per MDP or trial."""
+    """The inputs of a coefficient rule, computed from the Q that the learner sees.
 
+    Per state, shape (..., S); everything else has one entry per MDP or trial.
+    """
+
+    state_advantage: th.Tensor
+    """A(s) = sum_a (new - old) Q, per state."""
+    state_l1: th.Tensor
+    """L1(s) = sum_a |new - old|, per state."""
     advantage: th.Tensor
     """A = sum_s d(s) A(s)."""
-    delta: th.Tensor
-    """max_s sum_a |new - old|."""
-    advantage_range: th.Tensor
-    """max_{s,s'} |A(s) - A(s')|."""
+    span: th.Tensor
+    """Largest span over actions of f = log(new / old)."""
+    q_span: th.Tensor
+    """Largest span over actions of Q."""
+    covariance: th.Tensor
+    """sum_s d(s) Cov_old(Q, f)."""
     ratio: th.Tensor
     """m_K / M_K of the advantage tracker."""
     log_c: float
     """log C_K."""
+    error_bound: th.Tensor | float
+    """Bound on the error of Q; a tensor broadcasts against (..., S)."""
+
+    @property
+    def delta(self) -> th.Tensor:
+        """max_s sum_a |new - old|."""
+        return self.state_l1.amax(-1)
+
+    @property
+    def advantage_range(self) -> th.Tensor:
+        """max_{s,s'} |A(s) - A(s')|."""
+        return self.state_advantage.amax(-1) - self.state_advantage.amin(-1)
 
 
 @dataclass(frozen=True)
@@ -85,7 +112,11 @@ class Settings:
     :param r_max: bound of the absolute reward
     :param rho1: decay of m_K (adaptive rule)
     :param rho2: decay of M_K (adaptive rule)
-    :param noise: standard deviation of normal noise on Q before the greedy step
+    :param mixture: "arithmetic" (zeta new + (1-zeta) old) or "geometric"
+    :param noise: size of the error on Q that the greedy step and the rule see: the standard
+        deviation if "normal", the bound if "uniform"
+    :param noise_law: "normal" or "uniform"
+    :param error_bound: the bound on that error which the state-wise rule assumes
     """
 
     rule: str
@@ -98,7 +129,10 @@ class Settings:
     r_max: float = 1.0
     rho1: float = 0.9
     rho2: float = 1.0
+    mixture: str = "arithmetic"
     noise: float = 0.0
+    noise_law: str = "normal"
+    error_bound: float = 0.0
 
     def __post_init__(self) -> None:
         check_choice("rule", self.rule, RULES)
@@ -108,7 +142,14 @@ class Settings:
         check_number("r_max", self.r_max, 0.0, low_open=True)
         check_number("rho1", self.rho1, 0.0, 1.0, high_open=True)
         check_number("rho2", self.rho2, 0.0, 1.0)
+        check_choice("mixture", self.mixture, MIXTURES)
         check_number("noise", self.noise, 0.0)
+        check_choice("noise_law", self.noise_law, NOISES)
+        check_number("error_bound", self.error_bound, 0.0)
+        if self.rule == "geometric_spi" and self.mixture != "geometric":
+            raise InvalidArgument(
+                f"mixture must be 'geometric' for geometric_spi, got {self.mixture!r}"
+            )
         if self.backups is not None:
             check_whole_number("backups", self.backups, 1)
 
@@ -134,8 +175,16 @@ RULES: dict[str, Callable[[Evidence, Settings, float], th.Tensor]] = {
         e.advantage, gamma, s.r_max, s.exact_constants
     ),
     "cpi": lambda e, s, gamma: coefficients.cpi(e.advantage, gamma, s.r_max, s.exact_constants),
+    "span_cpp": lambda e, s, gamma: coefficients.span_cpp(e.advantage, e.span, e.q_span, gamma),
+    "geometric_spi": lambda e, s, gamma: coefficients.geometric_spi(
+        e.covariance, e.span, e.q_span, gamma
+    ),
+    "statewise": lambda e, s, gamma: coefficients.statewise(
+        e.state_advantage, e.state_l1, e.error_bound
+    ),
 }
-"""Mixing coefficient of the new policy: ``cvi`` always 1, ``cpp`` Theorem 4 with both branches."""
+"""Mixing coefficient of the new policy, shape (...), or (..., S) for ``statewise``. ``cvi`` is
+always 1, ``cpp`` Theorem 4 with both branches."""
 
 
 # --- one update -----------------------------------------------------------------------------------
@@ -167,6 +216,7 @@ class Update(NamedTuple):
     """The mixture."""
     evidence: Evidence
     zeta: th.Tensor
+    """Shape (...); of a state-wise rule the mean over the states met."""
 
 
 class ExactView:
@@ -217,15 +267,22 @@ def gather_evidence(
     log_old: th.Tensor,
     ratio: th.Tensor,
     log_c: float,
+    error_bound: th.Tensor | float = 0.0,
 ) -> Evidence:
-    """Mean and range of the advantage, distance of the policies: from Q of the old policy."""
+    """Advantage of the new policy over the old one and their distance, from Q of the old one."""
     advantage = policy_advantage(q, log_new, log_old)
+    log_ratio, old = log_new - log_old, log_old.exp()
+    centred = q - (old * q).sum(-1, keepdim=True)
     return Evidence(
+        state_advantage=advantage,
+        state_l1=l1_distance(log_new, log_old),
         advantage=(weights * advantage).sum(-1),
-        delta=l1_distance(log_new, log_old).amax(-1),
-        advantage_range=advantage.amax(-1) - advantage.amin(-1),
+        span=log_ratio_span(log_new, log_old).amax(-1),
+        q_span=(q.amax(-1) - q.amin(-1)).amax(-1),
+        covariance=(weights * (old * centred * log_ratio).sum(-1)).sum(-1),
         ratio=ratio,
         log_c=log_c,
+        error_bound=error_bound,
     )
 
 
@@ -236,6 +293,19 @@ def log_change_bound(K: int, gamma: float, settings: Settings) -> float:
     return coefficients.log_policy_change_bound(
         K, settings.alpha, gamma, settings.temperature, settings.r_max
     )
+
+
+def draw_noise(
+    q: th.Tensor, settings: Settings, generator: th.Generator | None
+) -> th.Tensor | float:
+    """The error on Q of one update."""
+    if settings.noise == 0.0:
+        return 0.0
+    if settings.noise_law == "uniform":
+        unit = 2.0 * th.rand(q.shape, dtype=q.dtype, generator=generator) - 1.0
+    else:
+        unit = th.randn(q.shape, dtype=q.dtype, generator=generator)
+    return settings.noise * unit
 
 
 def iterate(
@@ -263,20 +333,23 @@ def iterate(
             q = view.q
         else:
             q = evaluate(view.model, q, chain, previous, settings)
-        seen = q
-        if settings.noise:
-            seen = q + settings.noise * th.randn(q.shape, dtype=q.dtype, generator=generator)
-        new = improve(seen, chain, settings)
+        error = draw_noise(q, settings, generator)
+        new = improve(q + error, chain, settings)
+        q_old = (q if view.q is None else view.q) + error
 
-        q_old = q if view.q is None else view.q
         greedy = greedy_advantage(q_old, old)
         tracker.update(
             (view.weights * greedy).sum(-1), greedy.where(view.weights > 0.0, 0.0).amax(-1)
         )
+        log_c = log_change_bound(K, gamma, settings)
         evidence = gather_evidence(
-            q_old, view.weights, new, old, tracker.ratio, log_change_bound(K, gamma, settings)
+            q_old, view.weights, new, old, tracker.ratio, log_c, settings.error_bound
         )
         zeta = RULES[settings.rule](evidence, settings, gamma)
-        deployed = log_mixture(new, old, zeta[..., None, None])
+        statewise = settings.rule == "statewise"
+        step = zeta[..., None] if statewise else zeta[..., None, None]
+        deployed = MIXTURES[settings.mixture](new, old, step)
+        if statewise:
+            zeta = (view.weights * zeta).sum(-1).clamp(max=1.0)  # the weights sum to 1 + rounding
         yield Update(K, old, new, deployed, evidence, zeta)
         previous, chain = chain, deployed if settings.scheme == "2" else new

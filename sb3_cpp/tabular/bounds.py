@@ -1,4 +1,4 @@
-"""The paper's lower bounds on policy improvement, as functions.
+"""Lower bounds on policy improvement, as functions: the paper's, and our own at the end.
 
 ``A`` is the mean of ``A(s) = sum_a (new - old) Q_old`` over the *normalised* visitation of the old
 policy, ``J`` is the normalised return ``(1-gamma) E sum_t gamma^t r_t``, and ``product`` stands for
@@ -8,7 +8,7 @@ lie in [-1, 1] unless a function takes ``r_max``.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch as th
 
@@ -19,9 +19,13 @@ __all__ = [
     "approximate_spi_product",
     "clipped_improvement",
     "cpi_product",
+    "geometric_bound",
     "lemma2",
     "lemma3",
     "quadratic_bound",
+    "span_change",
+    "span_product",
+    "statewise_bound",
     "theorem4_improvement",
     "theorem4_product",
 ]
@@ -70,10 +74,10 @@ def lemma2(
 
 
 class ChangeBound(NamedTuple):
-    """How far apart two consecutive policies of CVI can be, in any state."""
+    """How far apart the new and the old policy can be, in any state."""
 
-    kl: float
-    l1: float
+    kl: Any
+    l1: Any
 
 
 def lemma3(
@@ -145,3 +149,54 @@ def approximate_spi_product(gamma: float, r_max: float = 1.0) -> float:
 def cpi_product(gamma: float, r_max: float = 1.0) -> float:
     """The ``delta DeltaA`` for which CPI's zeta is best: ``4 r_max / (gamma (1-gamma))``."""
     return approximate_spi_product(gamma, r_max) / gamma
+
+
+# --- beyond the paper: bounds for any baseline (proofs: docs/theory/caution.md) -------------------
+
+
+def span_change(span: th.Tensor, zeta: th.Tensor | float = 1.0) -> ChangeBound:
+    """Lemma 3 for any baseline: KL(new || old) and the L1 distance from ``span`` per state.
+
+    With ``new ∝ old exp(f)`` and ``span`` the span of f over actions:
+    ``KL <= min(span^2 / 8, span)`` and ``L1 <= 2 tanh(span / 4)``, which two actions attain. The
+    geometric mixture with coefficient zeta has the span ``zeta * span``. (Theorem B)
+    """
+    scaled = zeta * span
+    return ChangeBound(th.minimum(scaled**2 / 8.0, scaled), 2.0 * th.tanh(scaled / 4.0))
+
+
+def span_product(span: th.Tensor, q_span: th.Tensor) -> th.Tensor:
+    """``delta DeltaA <= 4 q_span tanh(span/4)^2``, with the largest spans over states of f and Q.
+
+    From ``DeltaA <= 2 max_s |A(s)| <= delta q_span`` and :func:`span_change`. Without measuring Q,
+    ``q_span <= 2 r_max / (1-gamma)``. (Theorem C)
+    """
+    return 4.0 * q_span * th.tanh(span / 4.0) ** 2
+
+
+def geometric_bound(
+    zeta: th.Tensor, covariance: th.Tensor, span: th.Tensor, q_span: th.Tensor, gamma: float
+) -> th.Tensor:
+    """Lower bound on J(geometric mixture) - J(old) for any zeta in [0, 1].
+
+    ``zeta c - zeta^2 span^2 q_span / (8 (1-gamma))``, with ``c`` the mean over the visitation of
+    ``Cov_old(Q_old, f)`` and ``f = log(new / old)``. (Theorem D)
+    """
+    return zeta * covariance - zeta**2 * span**2 * q_span / (8.0 * (1.0 - gamma))
+
+
+def statewise_bound(
+    zeta: th.Tensor,
+    advantage: th.Tensor,
+    l1: th.Tensor,
+    start: th.Tensor,
+    gamma: float,
+    error_bound: float | th.Tensor = 0.0,
+) -> th.Tensor:
+    """Lower bound on the gain of a state-wise mixture that is never worse in any state.
+
+    ``(1-gamma) sum_s start(s) zeta(s) (A(s) - error_bound L1(s))``: where ``A(s)`` is computed from
+    values with errors of at most ``error_bound``, the bracket bounds the true advantage. Holds if
+    every term is at least 0. (Theorem E)
+    """
+    return (1.0 - gamma) * (start * zeta * (advantage - error_bound * l1)).sum(-1)

@@ -201,7 +201,10 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
     :param layout: arguments of :class:`DangerGrid`, such as ``success_probability``
     """
 
-    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 (gym's own form)
+    metadata: dict[str, Any] = {  # noqa: RUF012 (gymnasium's own form)
+        "render_modes": ["ansi", "rgb_array"],
+        "render_fps": 4,
+    }
 
     def __init__(self, render_mode: str | None = None, **layout: Any) -> None:
         if render_mode is not None:

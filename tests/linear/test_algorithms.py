@@ -1,6 +1,6 @@
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -62,9 +62,20 @@ def _corridor_learner(n_trials: int, **settings: Any) -> LinearLearner:
     return LinearLearner(LinearQ(basis, basis.size, 2), Settings(**arguments), n_trials)
 
 
-@pytest.mark.parametrize("rule", ["cvi", "adaptive_cpp"])
-def test_any_gymnasium_environment_with_a_box_and_discrete_actions_is_learned(rule: str) -> None:
-    learner = _corridor_learner(3, rule=rule)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rule": "cvi"},
+        {"rule": "adaptive_cpp"},
+        {"rule": "adaptive_cpp", "scheme": "2", "mixture": "geometric"},
+        {"rule": "statewise", "scheme": "1"},
+    ],
+    ids=str,
+)
+def test_any_gymnasium_environment_with_a_box_and_discrete_actions_is_learned(
+    settings: dict[str, Any],
+) -> None:
+    learner = _corridor_learner(3, **settings)
     returns = [
         i.rollout.returns
         for i in iterate(learner, GymBatch(Corridor, 3), iterations=60, steps=60, seed=0)
@@ -154,6 +165,20 @@ def test_features_for_another_number_of_actions_are_refused() -> None:
         next(iterate(_corridor_learner(1), PendulumBatch(1), 1, 10, 0))
 
 
+def test_statewise_rule_mixes_with_the_chain() -> None:
+    with pytest.raises(InvalidArgument, match="scheme must be '1' for rule 'statewise', got '1b'"):
+        _corridor_learner(1, rule="statewise")
+
+
+def test_a_larger_error_lets_the_new_policy_into_fewer_states() -> None:
+    shares = []
+    for scale in (0.0, 1.0, 1e6):
+        learner = _corridor_learner(2, rule="statewise", scheme="1", error_scale=scale)
+        updates = [i.update for i in iterate(learner, GymBatch(Corridor, 2), 6, 50, 0)]
+        shares.append(float(th.stack([update.zeta for update in updates[1:]]).mean()))
+    assert 1.0 >= shares[0] > shares[1] > shares[2] == 0.0
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -167,7 +192,7 @@ def test_features_for_another_number_of_actions_are_refused() -> None:
 )
 def test_settings_that_make_no_sense_here_are_refused(name: str, value: object) -> None:
     with pytest.raises(InvalidArgument, match=f"{name} must be"):
-        Settings(**{"rule": "cvi", "temperature": 0.05, "alpha": 0.5, name: value})  # type: ignore[arg-type]
+        Settings(**cast(Any, {"rule": "cvi", "temperature": 0.05, "alpha": 0.5, name: value}))
 
 
 def test_saved_weights_load_as_a_policy_that_sb3_can_evaluate(tmp_path: Any) -> None:

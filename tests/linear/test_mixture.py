@@ -1,8 +1,9 @@
 import pytest
 import torch as th
 
-from sb3_cpp.linear.policy import Mixture
-from sb3_cpp.regularization import log_boltzmann, log_mixture
+from sb3_cpp.linear.policy import Mixture, StatewiseMixture
+from sb3_cpp.regularization import l1_distance, log_boltzmann, log_mixture
+from sb3_cpp.tabular import policy_advantage
 
 TRIALS, ACTIONS, M, TEMPERATURE = 2, 3, 4, 0.3
 
@@ -58,3 +59,22 @@ def test_a_full_step_leaves_only_the_new_policy() -> None:
     mixture = mixture.mixed_with(new, th.ones(TRIALS, dtype=th.float64))
     assert len(mixture.members) == 1
     assert mixture.members[0] is new
+
+
+def test_statewise_mixture_takes_the_new_policy_where_its_advantage_exceeds_the_error() -> None:
+    generator = th.Generator().manual_seed(0)
+    phi = th.randn(TRIALS, 40, M, dtype=th.float64, generator=generator)
+    old, new, q = (_random(generator) for _ in range(3))
+    error = th.tensor([0.0, 0.3], dtype=th.float64)
+    mixture = StatewiseMixture(old, new, q, error, TEMPERATURE)
+    log_old, log_new = (log_boltzmann(phi @ part.mT, TEMPERATURE) for part in (old, new))
+    gain = policy_advantage(phi @ q.mT, log_new, log_old)
+    accepted = gain >= error[:, None] * l1_distance(log_new, log_old)
+    assert 0 < int(accepted.sum()) < accepted.numel()
+    found = mixture.log_policy(phi)
+    assert th.equal(found, log_new.where(accepted[..., None], log_old))
+    assert th.equal(mixture.of_trial(1).log_policy(phi[1:]), found[1:])
+    acting = mixture.acting(40, generator)
+    for t in range(40):
+        expected = new.where(accepted[:, t, None, None], old)
+        assert th.equal(th.from_numpy(acting(t, phi[:, t].numpy())), expected)

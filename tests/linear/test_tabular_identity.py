@@ -31,11 +31,24 @@ def _world() -> tuple[MDP, Buffer]:
     return MDP(transition[None], reward[None], GAMMA), buffer
 
 
-@pytest.mark.parametrize("scheme", ["1", "1b"])
-@pytest.mark.parametrize("rule", sorted(RULES))
+VARIANTS = [
+    *((rule, scheme, "arithmetic") for rule in sorted(RULES) for scheme in ("1", "1b")),
+    *((rule, scheme, "geometric") for rule in sorted(RULES) for scheme in ("1", "1b", "2")),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "scheme", "mixture"),
+    [
+        (rule, scheme, mixture)
+        for rule, scheme, mixture in VARIANTS
+        if (rule, mixture) != ("geometric_spi", "arithmetic")
+        and (rule != "statewise" or scheme == "1")
+    ],
+)
 @pytest.mark.parametrize(("backups", "regularized"), [(1, True), (3, False)])
 def test_one_hot_features_reproduce_the_tabular_iterates(
-    rule: str, scheme: str, backups: int, regularized: bool
+    rule: str, scheme: str, mixture: str, backups: int, regularized: bool
 ) -> None:
     mdp, buffer = _world()
     shared = {
@@ -43,12 +56,19 @@ def test_one_hot_features_reproduce_the_tabular_iterates(
         "temperature": 0.2,
         "alpha": 0.6,
         "scheme": scheme,
+        "mixture": mixture,
         "backups": backups,
         "regularized": regularized,
     }
     constants = {"exact_constants": False, "rho1": 0.9, "rho2": 0.99}
     settings = Settings(
-        **shared, **constants, gamma=GAMMA, ridge=0.0, ridge_centre="zero", tracker_start="first"
+        **shared,
+        **constants,
+        gamma=GAMMA,
+        ridge=0.0,
+        ridge_centre="zero",
+        tracker_start="first",
+        error_scale=0.0,  # the residual here is the spread of the successors
     )
     learner = LinearLearner(
         LinearQ(OneHot(STATES), STATES, ACTIONS), settings, n_trials=1, dtype=th.float64
@@ -69,8 +89,9 @@ def test_one_hot_features_reproduce_the_tabular_iterates(
         th.testing.assert_close(
             found.evidence.advantage, expected.evidence.advantage, rtol=1e-9, atol=1e-12
         )
-        new = th.log_softmax(learner.q.values(everywhere, learner.next_preferences) / 0.2, dim=-1)
-        th.testing.assert_close(new, expected.log_new, rtol=0.0, atol=1e-10)
+        chain = th.log_softmax(learner.q.values(everywhere, learner.next_preferences) / 0.2, dim=-1)
+        following = expected.log_deployed if scheme == "2" else expected.log_new
+        th.testing.assert_close(chain, following, rtol=0.0, atol=1e-10)
         th.testing.assert_close(
             learner.deployed.log_policy(everywhere), expected.log_deployed, rtol=0.0, atol=1e-10
         )

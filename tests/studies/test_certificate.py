@@ -5,9 +5,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch as th
 
 from sb3_cpp.studies import certificate
-from sb3_cpp.studies.certificate import CASES, Case, CertificateSettings, run_certificate
+from sb3_cpp.studies.certificate import (
+    CASES,
+    Case,
+    CertificateSettings,
+    Tally,
+    certify,
+    groups,
+    quadratic,
+    run_certificate,
+)
 
 SMALL = CertificateSettings(updates=2_000, iterations=10)
 
@@ -20,9 +30,10 @@ def test_nothing_guaranteed_is_violated_and_the_noisy_case_falls(
     assert (table.updates >= 2_000).all()
     assert (table.violations == 0).all()
     assert (table.falls[table.premise != "never"] == 0).all()
-    assert (
-        0.3 < table.falls["greedy with noise 0.5"] / table.updates["greedy with noise 0.5"] < 0.55
-    )
+    share = table.falls / table.updates
+    assert 0.3 < share["greedy with noise 0.5"] < 0.55
+    assert share["CVI, error 0.2"] > 0.1
+    assert share["state-wise, error 0.2 unknown"] > 0.05
     assert (table.tightest_slack >= -1e-10).all()
     assert (table.J_reached <= table.J_optimum + 1e-10).all()
     assert {path.name for path in tmp_path.iterdir()} == {
@@ -39,7 +50,12 @@ def test_nothing_guaranteed_is_violated_and_the_noisy_case_falls(
     [
         Case("full steps are safe", "always", {"rule": "cvi"}),
         Case("noise is safe", "always", {"rule": "cvi", "noise": 0.5}, hard=True),
-        Case("delta is 0, as printed", "always", {"rule": "espi"}, lambda update, group: 0.0),
+        Case("delta is 0, as printed", "always", {"rule": "espi"}, quadratic(lambda u, g: 0.0)),
+        Case(
+            "half of the error is known",
+            "always",
+            {"rule": "statewise", "noise": 0.4, "noise_law": "uniform", "error_bound": 0.2},
+        ),
         Case("a full step can fall", "never", {"rule": "espi"}, must_fall=True),
     ],
     ids=lambda case: case.name,
@@ -48,8 +64,6 @@ def test_a_false_claim_ends_with_exit_code_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: Case
 ) -> None:
     monkeypatch.setattr(certificate, "CASES", (CASES[0], wrong))
-    monkeypatch.setattr(certificate, "_COLOURS", certificate._COLOURS[:2])
-    monkeypatch.setattr(certificate, "_DASHES", certificate._DASHES[:2])
     assert run_certificate(SMALL, tmp_path) == 1
     assert f"BROKEN by: {wrong.name}" in capsys.readouterr().out
 
@@ -72,3 +86,17 @@ def test_the_number_of_updates_is_a_lower_limit() -> None:
 def test_wrong_settings_are_refused(wrong: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CertificateSettings(**wrong)
+
+
+def test_statewise_caution_reaches_at_least_what_cvi_reaches() -> None:
+    """It refuses only steps that lose in some state; with an entropy weight, full steps do."""
+    small = CertificateSettings(updates=15_000, iterations=30)
+    pairs = ("state-wise", "CVI, zeta = 1"), ("state-wise, error 0.2 known", "CVI, error 0.2")
+    tallies = {case.name: Tally(case) for case in CASES if case.name in sum(pairs, ())}
+    for group in groups(small):
+        for tally in tallies.values():
+            noise = th.Generator().manual_seed(0)
+            certify(tally.case, group, small.iterations, noise, tally)
+    for cautious, full in pairs:
+        assert tallies[cautious].falls == 0 < tallies[full].falls
+        assert tallies[cautious].row()["J_reached"] >= tallies[full].row()["J_reached"]

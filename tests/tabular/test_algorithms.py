@@ -95,7 +95,8 @@ def test_many_backups_are_the_exact_evaluation(regularized: bool) -> None:
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_trial_does_not_depend_on_its_neighbours(rule: str, scheme: str) -> None:
-    mdp, settings = world(3), Settings(rule, 0.1, 0.5, scheme)
+    mixture = "geometric" if rule == "geometric_spi" else "arithmetic"
+    mdp, settings = world(3), Settings(rule, 0.1, 0.5, scheme, mixture=mixture)
     together = run(mdp, settings)[-1]
     alone = run(MDP(mdp.transition[1:2], mdp.reward[1:2], mdp.gamma), settings)[-1]
     assert th.allclose(together.log_deployed[1], alone.log_deployed[0], atol=1e-10)
@@ -125,6 +126,10 @@ def test_adaptive_zeta_is_the_tracked_ratio_over_c() -> None:
         ({"alpha": math.nan}, "alpha must be a number"),
         ({"backups": 0}, "backups must be a whole number of at least 1, got 0"),
         ({"rho1": 1.0}, "rho1 must be a number in"),
+        ({"mixture": "harmonic"}, "mixture must be one of 'arithmetic', 'geometric', got"),
+        ({"rule": "geometric_spi"}, "mixture must be 'geometric' for geometric_spi, got"),
+        ({"noise_law": "cauchy"}, "noise_law must be one of 'normal', 'uniform', got 'cauchy'"),
+        ({"error_bound": -0.1}, "error_bound must be a number in"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(wrong: dict, message: str) -> None:

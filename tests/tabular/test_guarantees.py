@@ -1,4 +1,4 @@
-"""What the paper's theorems promise, on random MDPs; and for each check a case in which it fails."""
+"""What the paper's theorems promise, on random MDPs; for each check a case in which it fails."""
 
 import pytest
 import torch as th
