@@ -7,25 +7,32 @@ JOBS ?= 2
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       train DeepCPP on CartPole-v1, evaluate it and draw a picture"
+	@echo "make demo       train on CartPole-v1, evaluate it and draw a picture"
 	@echo "make test       lint, types and the whole test suite"
 	@echo "make test-fast  the quick tests only (under two minutes)"
 	@echo "make benchmark  train and publish the benchmark of results/ (hours; run it again to go on)"
 	@echo "make docs       build the documentation site in docs/_build (warnings are errors)"
 	@echo "make format     format the code"
-	@echo "make clean      remove .venv and caches (never runs/)"
+	@echo "make clean      remove .venv, builds and caches (never runs/)"
 
-# Runtime dependencies only; the stamp is renewed when the requirements change.
+# The stamps are renewed when the requirements change. A torch that is in .venv already is kept,
+# whatever its build and version; without one pip takes the pinned version, on Linux the CUDA build.
+INSTALL := $(BIN)/python -m pip install --quiet -c .venv/constraints.txt -e
+
 .venv/runtime: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	if $(BIN)/python -c "import torch" 2>/dev/null; then grep -v '^torch==' constraints.txt; \
+		else cat constraints.txt; fi > .venv/constraints.txt
+	$(INSTALL) '.[analysis]'
 	touch $@
 
 .venv/dev: .venv/runtime
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(INSTALL) '.[dev]'
 	touch $@
 
 demo: .venv/runtime
+	@$(BIN)/python -c "import torch; cuda = torch.version.cuda; \
+		print('torch', torch.__version__, f'(build for CUDA {cuda})' if cuda else '(CPU build)')"
 	$(BIN)/python scripts/demo.py
 
 lint: .venv/dev

@@ -1,6 +1,7 @@
 """Run folders: names of their files; readers and writers of config.yml, status.json and
 evaluations.npz."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -123,7 +124,9 @@ def read_evaluations(folder: Path) -> dict[str, NDArray[Any]]:
 def provenance() -> dict[str, Any]:
     """The exact command, the commit of the code, versions of its dependencies, and the machine."""
     versions = {"python": platform.python_version(), "sb3_cpp": __version__}
-    versions |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    for name in _PACKAGES:  # some of them are extras
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
     return {
         "command": command_line(),
         "commit": _commit(),
