@@ -151,16 +151,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def report_outcome(cells: list[Cell]) -> int:
-    """Print the results and what failed; returns 1 if a cell failed."""
+    """Print the results and what is not finished; returns 1 if a cell is not."""
     print_returns(cells)
-    failed = [cell for cell in cells if cell.state == "failed"]
-    for cell in failed:
-        log = cell.folder / FAILURE
-        where = f" (log: {log})" if log.is_file() else ""
-        print(f"failed: {cell.config.name()}: {cell.note}{where}", file=sys.stderr)
-    if failed:
+    unfinished = [cell for cell in cells if cell.state != "finished"]
+    logged = [cell for cell in unfinished if (cell.folder / FAILURE).is_file()]
+    for cell in unfinished:
+        log = f" (log: {cell.folder / FAILURE})" if cell in logged else ""
+        print(f"{cell.state}: {cell.config.name()}: {cell.note}{log}", file=sys.stderr)
+    if len(logged) < len(unfinished):
+        print(f"to go on, run the same command again:\n  {_command()}", file=sys.stderr)
+    if logged:  # a run that raised an error would probably do so again
         print("to train the failed cells again, add --retry", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if unfinished else 0
 
 
 def print_returns(cells: list[Cell]) -> None:

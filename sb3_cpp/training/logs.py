@@ -35,27 +35,52 @@ from sb3_cpp.run_folder import (
 
 PATIENCE = 30.0  # seconds that a signal waits for the end of an evaluation
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
+_N_EVALUATIONS = f"n_{EVALUATIONS}"
 
 
-def count_lines(run: Path) -> dict[str, int]:
-    """Flush the logs to the disk and count their lines, for a checkpoint."""
-    lines = {}
-    for path in (run / name for name in (*_CSV_LOGS, EVALUATIONS)):
-        if path.is_file():
-            files.sync_file(path)
-            lines[path.name] = path.read_bytes().count(b"\n")
-    return lines
-
-
-def truncate_logs(run: Path, lines: dict[str, int], timesteps: int) -> None:
-    """Remove what was logged after a checkpoint: the resumed run logs it again."""
+def log_sizes(run: Path) -> dict[str, int]:
+    """Flush the logs to the disk; returns their lines and the number of evaluations."""
+    sizes = {}
     for path in (run / name for name in _CSV_LOGS):
         if path.is_file():
-            with path.open("rb+") as file:  # in place: rows that are kept are never missing
-                file.truncate(sum(len(file.readline()) for _ in range(lines.get(path.name, 0))))
+            files.sync_file(path)
+            sizes[path.name] = path.read_bytes().count(b"\n")
+    if saved := read_evaluations(run):
+        sizes[_N_EVALUATIONS] = len(saved["timesteps"])
+    return sizes
+
+
+def truncate_logs(run: Path, sizes: dict[str, int], timesteps: int) -> list[str]:
+    """Remove what was logged after a checkpoint: the resumed run logs it again.
+
+    :param run: the run's folder
+    :param sizes: :func:`log_sizes` at the checkpoint
+    :param timesteps: its number of steps
+    :return: warnings about logs that are shorter than they were at the checkpoint
+    """
+    found = {name: _truncate_csv(run / name, sizes.get(name, 0)) for name in _CSV_LOGS}
     if saved := read_evaluations(run):
         keep = saved["timesteps"] <= timesteps
         _save_evaluations(run / EVALUATIONS, {key: array[keep] for key, array in saved.items()})
+        found[_N_EVALUATIONS] = int(keep.sum())
+    return [
+        f"{run / name.removeprefix('n_')} has lost {sizes[name] - found.get(name, 0)} of "
+        f"{sizes[name]} rows that it had at step {timesteps}; the run goes on without them"
+        for name in (*_CSV_LOGS, _N_EVALUATIONS)
+        if sizes.get(name, 0) > found.get(name, 0)
+    ]
+
+
+def _truncate_csv(path: Path, lines: int) -> int:
+    """Keep the first lines, as far as they are whole; returns their number."""
+    if not path.is_file():
+        return 0
+    whole = path.read_bytes().split(b"\n")[:-1][:lines]
+    if path.name == MONITOR and len(whole) < 2:  # its header has two lines
+        whole = []
+    with path.open("rb+") as file:  # in place: rows that are kept are never missing
+        file.truncate(sum(len(line) + 1 for line in whole))
+    return len(whole)
 
 
 def _save_evaluations(path: Path, arrays: dict[str, Any]) -> None:
@@ -200,12 +225,13 @@ class EvaluationCallback(BaseCallback):
         self.timesteps.append(self.num_timesteps)
         self.results.append([float(r) for r in returns])  # type: ignore[union-attr]
         self.lengths.append([int(n) for n in lengths])  # type: ignore[union-attr]
+        if self.means[-1] >= max(self.means):
+            # Before the evaluation: a run that dies in between evaluates, and saves, again
+            save_model(self.model, self.folder / BEST_MODEL)
         arrays = {"timesteps": self.timesteps, "results": self.results, "ep_lengths": self.lengths}
         _save_evaluations(
             self.folder / EVALUATIONS, {key: np.asarray(value) for key, value in arrays.items()}
         )
-        if self.means[-1] >= max(self.means):
-            save_model(self.model, self.folder / BEST_MODEL)
         self.logger.record("eval/mean_reward", self.means[-1])
         if self.on_evaluation is not None:
             self.on_evaluation(self.means)

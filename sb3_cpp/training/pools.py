@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.run_folder import OUTPUT, read_status
-from sb3_cpp.training.run import RunFailed, train_run
+from sb3_cpp.run_folder import OUTPUT, is_finished, read_evaluations, read_status
+from sb3_cpp.training.run import RunFailed, RunLocked, train_run
 from sb3_cpp.training.suites import RunConfig
 
 MAX_ATTEMPTS = 4  # for a cell whose worker keeps dying; Dask's number
@@ -40,7 +40,14 @@ class Cell:
     status: dict[str, Any] = field(default_factory=dict)
 
     def refresh(self) -> None:
+        """Read the status. Of a finished run, the return is that of its last evaluation: a process
+        that died just after it had written the model leaves an older status."""
         self.status = read_status(self.folder)
+        if is_finished(self.folder):
+            with contextlib.suppress(InvalidArgument):
+                if saved := read_evaluations(self.folder):
+                    self.status["return"] = float(saved["results"][-1].mean())
+            self.status["timesteps"] = self.config.n_timesteps
 
 
 class Pool(Protocol):
@@ -58,13 +65,17 @@ def train_cell(config: RunConfig, root: str) -> tuple[str, str]:
     with _train_lock:
         try:
             outcome = train_run(config, root, show="nothing", n_threads=1)
+        except RunLocked as error:
+            return "interrupted", str(error)
         except (InvalidArgument, RunFailed) as error:
             return "failed", str(error)
         except OSError as error:
             return "failed", f"{error.strerror or error}"
         except Exception as error:
             return "failed", "".join(traceback.format_exception_only(error)).strip()
-        return ("interrupted" if outcome.state == "interrupted" else "finished"), ""
+        if outcome.state == "interrupted":
+            return "interrupted", f"stopped and saved at step {outcome.timesteps:,}"
+        return "finished", ""
 
 
 def _work(config: RunConfig, root: str, folder: str, sender: Connection) -> None:
@@ -73,7 +84,9 @@ def _work(config: RunConfig, root: str, folder: str, sender: Connection) -> None
     output = os.open(os.path.join(folder, OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    sender.send(train_cell(config, root))
+    result = train_cell(config, root)
+    with contextlib.suppress(BrokenPipeError):  # the grid is dead; the run is on the disk
+        sender.send(result)
 
 
 class LocalPool:

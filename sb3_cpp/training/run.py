@@ -331,36 +331,46 @@ def train_run(
         return Outcome("kept", folder, config.n_timesteps)
     env = make_run_environment(config)
     try:
-        # Made before anything is written: a model that cannot be built leaves no folder
-        checkpoint = source if extends else find_checkpoint(folder) or source
-        model, checkpoint = (
-            (make_model(config, env), None)
-            if checkpoint is None
-            else _load_model(config, env, checkpoint)
-        )
-        _check_length(config, folder, model, checkpoint)
+        # A new run whose model cannot be built leaves no folder
+        start = None if folder.is_dir() else _start_model(config, folder, env, source)
         folder.mkdir(parents=True, exist_ok=True)
-        if n_threads is None and not is_atari(config.env):
-            n_threads = 1
-        with locked(folder), torch_threads(n_threads), flush_denormals():
-            run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
-            return run.train(checkpoint)
+        with locked(folder):
+            # Checkpoints are read under the lock only; another process may have finished meanwhile
+            check_folder(folder, config, ignore)
+            if is_finished(folder) and not extends:
+                return Outcome("kept", folder, config.n_timesteps)
+            own = find_checkpoint(folder)
+            if extends and start_from is not None:
+                own = locate_checkpoint(start_from)
+            if start is None or own is not None:
+                start = _start_model(config, folder, env, own or source)
+            model, checkpoint = start
+            if n_threads is None and not is_atari(config.env):
+                n_threads = 1
+            with torch_threads(n_threads), flush_denormals():
+                run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
+                return run.train(checkpoint)
     finally:
         env.close()
 
 
-def _check_length(
-    config: RunConfig, folder: Path, model: BaseAlgorithm, checkpoint: Path | None
-) -> None:
-    """Refuse a run without steps left, unless it died between its last checkpoint and its end."""
-    if checkpoint is None or model.num_timesteps < config.n_timesteps:
-        return
+def _start_model(
+    config: RunConfig, folder: Path, env: VecEnv, source: Path | None
+) -> tuple[BaseAlgorithm, Path | None]:
+    """A new model, or that of a checkpoint or file, and where it came from. A model without steps
+    left is refused, unless the run died between its last checkpoint and its end."""
+    if source is None:
+        return make_model(config, env), None
+    model, checkpoint = _load_model(config, env, source)
+    if model.num_timesteps < config.n_timesteps:
+        return model, checkpoint
     own = checkpoint.is_dir() and _is_inside(checkpoint, folder) and not is_finished(folder)
     if not own or read_config(folder).get("n_timesteps") != config.n_timesteps:
         raise InvalidArgument(
             f"{checkpoint} is at step {model.num_timesteps}: -n is the length of the whole run and "
             f"must be larger, got {config.n_timesteps}"
         )
+    return model, checkpoint
 
 
 @dataclass
@@ -389,7 +399,7 @@ class _Run:
         if checkpoint is not None and checkpoint.is_dir() and _is_inside(checkpoint, self.folder):
             counters = read_counters(checkpoint)
         self.elapsed = counters["elapsed"]
-        logs.truncate_logs(self.folder, counters["logs"], counters["timesteps"])
+        warnings = logs.truncate_logs(self.folder, counters["logs"], counters["timesteps"])
         config = self.config.plain()
         if not (self.folder / CONFIG).is_file() or read_config(self.folder) != config:
             # A resumed run keeps its config.yml, with the command that started it
@@ -397,6 +407,9 @@ class _Run:
         if isinstance(self.model, RegularizedDQN):
             self.model.bad_batch_path = self.folder / BAD_BATCH
         self._note("started" if checkpoint is None else "resumed")
+        for warning in warnings:
+            print(f"warning: {warning}", file=sys.stderr)
+            self._note("warned", f": {warning}")
         for name in (FAILURE, BAD_BATCH, MODEL):  # of a failed attempt, or of the shorter run
             (self.folder / name).unlink(missing_ok=True)
         return self._learn()
@@ -482,7 +495,7 @@ class _Run:
     def _counters(self) -> dict[str, Any]:
         """For a checkpoint; the logs are on the disk before it is."""
         elapsed = self.elapsed + time.monotonic() - self.start
-        return {"logs": logs.count_lines(self.folder), "elapsed": elapsed}
+        return {"logs": logs.log_sizes(self.folder), "elapsed": elapsed}
 
     def _note(self, event: str, more: str = "") -> None:
         event = f"process {os.getpid()} {event} at step {self.model.num_timesteps}{more}"

@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training import logs, run
 from sb3_cpp.training.run import (
     RunFailed,
+    RunLocked,
     check_folder,
     find_checkpoint,
     locked,
@@ -43,6 +46,12 @@ class At(BaseCallback):
 
 def terminate() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def interrupted_run(root: Path, **overrides: Any) -> Path:
+    """A run with two checkpoints, at steps 200 and 320."""
+    config = small_config(**overrides)
+    return train_run(config, root, show="nothing", callbacks=[At(320, terminate)]).folder
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -359,12 +368,113 @@ def test_what_cannot_be_built_leaves_no_folder(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_two_processes_cannot_train_one_run(tmp_path: Path) -> None:
-    config = small_config()
-    folder = config.folder(tmp_path)
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_refused_process_touches_nothing(tmp_path: Path, damaged: bool) -> None:
+    folder = interrupted_run(tmp_path)
+    if damaged:
+        newest = find_checkpoint(folder)
+        assert newest is not None
+        (newest / "model.zip").write_bytes(b"damaged")
+    before = contents(folder)
+    with locked(folder), pytest.raises(RunLocked, match="another process"):
+        train_run(small_config(), tmp_path, show="nothing")
+    assert contents(folder) == before
+    assert train_run(small_config(), tmp_path, show="nothing").state == "finished"
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_what_another_process_did_before_the_lock_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new: bool
+) -> None:
+    folder = small_config().folder(tmp_path) if new else interrupted_run(tmp_path)
+    after_first: list[dict[str, bytes]] = []
+
+    @contextmanager
+    def lock_after_another_process(path: Path) -> Iterator[None]:
+        monkeypatch.setattr(run, "locked", locked)
+        assert train_run(small_config(), tmp_path, show="nothing").state == "finished"
+        after_first.append(contents(folder))
+        with locked(path):
+            yield
+
+    monkeypatch.setattr(run, "locked", lock_after_another_process)
+    assert train_run(small_config(), tmp_path, show="nothing").state == "kept"
+    assert contents(folder) == after_first[0]
+
+
+@pytest.mark.parametrize("name", ["config.part", "config.part.yml"])
+def test_a_half_written_config_does_not_block_a_folder(tmp_path: Path, name: str) -> None:
+    folder = small_config().folder(tmp_path)
     folder.mkdir(parents=True)
-    with locked(folder), pytest.raises(InvalidArgument, match="another process"):
-        train_run(config, tmp_path, show="nothing")
+    (folder / name).write_text("config: {se")
+    assert train_run(small_config(), tmp_path, show="nothing").state == "finished"
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY"])
+def test_damaged_evaluations_are_named_in_one_line(tmp_path: Path, content: bytes) -> None:
+    folder = interrupted_run(tmp_path)
+    (folder / "evaluations.npz").write_bytes(content)
+    with pytest.raises(InvalidArgument, match=r"evaluations\.npz cannot be read") as error:
+        train_run(small_config(), tmp_path, show="nothing")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x80", b"", b"config: {}", b"config: {seed: 0}"])
+def test_a_damaged_config_is_named_in_one_line(tmp_path: Path, content: bytes) -> None:
+    folder = interrupted_run(tmp_path)
+    (folder / "config.yml").write_bytes(content)
+    with pytest.raises(InvalidArgument, match="config") as error:
+        train_run(small_config(), tmp_path, show="nothing")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["monitor.csv", "progress.csv", "iterations.csv", "evaluations.npz"]
+)
+@pytest.mark.parametrize("missing", [True, False])
+def test_rows_that_got_lost_are_reported_at_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, missing: bool
+) -> None:
+    folder = interrupted_run(tmp_path, eval_freq=100, learning_starts=10)
+    path = folder / name
+    if missing:
+        path.unlink()
+    elif name.endswith(".npz"):
+        with np.load(path) as saved:
+            np.savez(path, **{key: saved[key][:1] for key in saved.files})
+    else:
+        path.write_bytes(path.read_bytes()[:-3])
+    capsys.readouterr()
+    config = small_config(eval_freq=100, learning_starts=10)
+    assert train_run(config, tmp_path, show="nothing").state == "finished"
+    warnings = capsys.readouterr().err.strip().splitlines()
+    assert len(warnings) == 1
+    assert f"{path} has lost" in warnings[0]
+    assert warnings[0].removeprefix("warning: ") in (folder / "run.log").read_text()
+    if name == "monitor.csv":
+        assert {tuple(row) for row in rows(path)} == {("r", "l", "t")}
+
+
+@pytest.mark.parametrize("function", ["save_model", "_save_evaluations"])
+def test_a_run_that_dies_in_its_last_evaluation_keeps_its_best_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    config = small_config(eval_freq=1000)  # evaluated once, after the last checkpoint
+
+    def die(*_: Any) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(logs, function, die)
+        with pytest.raises(SystemExit):
+            train_run(config, tmp_path, show="nothing")
+    assert train_run(config, tmp_path, show="nothing").state == "finished"
+    folder = config.folder(tmp_path)
+    best, last = (
+        DeepCPP.load(folder / name, device="cpu").policy.state_dict()
+        for name in ("best_model.zip", "model.zip")
+    )
+    assert all(th.equal(best[key], last[key]) for key in last)
 
 
 def test_small_networks_get_one_torch_thread_unless_told_otherwise(tmp_path: Path) -> None:
