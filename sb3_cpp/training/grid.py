@@ -159,7 +159,7 @@ def report_outcome(cells: list[Cell]) -> int:
         log = f" (log: {cell.folder / FAILURE})" if cell in logged else ""
         print(f"{cell.state}: {cell.config.name()}: {cell.note}{log}", file=sys.stderr)
     if len(logged) < len(unfinished):
-        print(f"to go on, run the same command again:\n  {_command()}", file=sys.stderr)
+        print(f"to go on, run the same command again:\n  {command_line()}", file=sys.stderr)
     if logged:  # a run that raised an error would probably do so again
         print("to train the failed cells again, add --retry", file=sys.stderr)
     return 1 if unfinished else 0

@@ -76,6 +76,56 @@ def test_a_killed_process_costs_only_its_cell_and_nothing_is_done_twice(script: 
     assert histories(script.folder) == before
 
 
+@pytest.mark.slow
+def test_a_stopped_worker_or_a_dead_grid_leaves_cells_to_go_on_with(script: Script) -> None:
+    arguments = [*GRID, "--seeds", "1", "-n", "1500", *SMALL, "save_freq:200", "eval_freq:-1"]
+    stopped = script.start("benchmark", *arguments)
+    cell, worker = wait_for_training(script.folder / "runs")
+    os.kill(worker, signal.SIGTERM)
+    _, err = stopped.communicate(timeout=240)
+    assert stopped.returncode == 1
+    assert "interrupted: cpp CartPole-v1 seed 0: stopped and saved at step" in err
+    assert "run the same command again" in err
+
+    dead = script.start("benchmark", *arguments)
+    worker = wait_for_resume(cell, worker)
+    os.kill(worker, signal.SIGSTOP)  # so that it is still training when the next grid starts
+    try:
+        dead.kill()
+        dead.wait()
+        busy = script.run("benchmark", *arguments)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    assert busy.returncode == 1
+    assert "is being trained by another process" in busy.stderr
+    assert "--retry" not in busy.stderr
+    end = time.monotonic() + 60
+    while not (cell / "model.zip").exists() or is_running(worker):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert "Traceback" not in (cell / "output.log").read_text()
+    assert "2 finished before" in script.run("benchmark", *arguments).stdout
+
+
+def wait_for_resume(cell: Path, former: int) -> int:
+    """The process that trains a cell after another one."""
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        process = int((cell / "run.log").read_text().split(" process ")[-1].split()[0])
+        if process != former:
+            return process
+        time.sleep(0.01)
+    raise AssertionError("no process resumed the cell in time")
+
+
+def is_running(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
 @pytest.fixture
 def cluster(script: Script) -> Iterator[str]:
     """A scheduler and two worker processes on this machine; gives the scheduler's address."""

@@ -1,0 +1,51 @@
+"""The grid's view of its cells."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sb3_cpp.run_folder import read_evaluations, write_status
+from sb3_cpp.training.grid import report_outcome, select_unfinished
+from sb3_cpp.training.pools import Cell
+from sb3_cpp.training.run import train_run
+from tests.training.small_runs import small_config
+
+
+def test_the_table_shows_the_last_evaluation_of_a_run_that_died_before_its_last_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = small_config()
+    folder = train_run(config, tmp_path, show="nothing").folder
+    write_status(folder, state="training", timesteps=400, **{"return": -77.0})
+    cells = [Cell(config, folder)]
+    assert select_unfinished(cells, retry=False) == []
+    assert report_outcome(cells) == 0
+    table = capsys.readouterr().out
+    assert f" {np.mean(read_evaluations(folder)['results'][-1]):.1f} " in table
+    assert "-77" not in table
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "again", "retry"),
+    [
+        ("interrupted", False, True, False),
+        ("failed", False, True, False),
+        ("failed", True, False, True),
+    ],
+)
+def test_an_unfinished_cell_is_an_error_and_names_what_to_do(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    state: str,
+    failure: bool,
+    again: bool,
+    retry: bool,
+) -> None:
+    cell = Cell(small_config(), tmp_path, state, "its reason")
+    if failure:
+        (tmp_path / "failure.log").write_text("Traceback")
+    assert report_outcome([cell]) == 1
+    err = capsys.readouterr().err
+    assert f"{state}: cpp CartPole-v1 seed 0: its reason" in err
+    assert ("run the same command again" in err, "add --retry" in err) == (again, retry)
