@@ -324,6 +324,7 @@ def gridworld(parser: CommandLine) -> int:
         "2 (also the next baseline)",
         "cpp_rule": "coefficient of CPP: adaptive_cpp, linear_cpp or cpp (Theorem 4)",
         "success_probability": "of a move going where it should",
+        "error_bound": "error of Q that the state-wise rule assumes",
     }
     parser.add_settings(GridworldSettings, _STUDY | flags)
     parser.add_output("runs/gridworld/trials_<trials>_seed_<seed>")
@@ -348,6 +349,7 @@ def pendulum(parser: CommandLine) -> int:
         "centres along the action",
         "ridge": "penalty of the regression",
         "ridge_centre": "where it pulls the weights: previous, or zero as printed",
+        "error_scale": "error of Q of the state-wise rule, in root mean squares of the residual",
     }
     parser.add_argument(
         "--algos", nargs="+", default=argparse.SUPPRESS, help=f"some of: {' '.join(ALGORITHMS)}"

@@ -26,6 +26,9 @@ STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
     "cpp_1": Style("CPP, scheme 1", "#56B4E9", (0, (6, 2))),
     "linear_cpp": Style("linear CPP", "#004C7A", (0, (3, 1, 1, 1))),
     "espi_printed": Style("E-SPI, printed δ", "#999999", (0, (1, 2))),
+    "cpp_geometric": Style("CPP, geometric", "#E69F00", (0, (4, 1, 2, 1))),
+    "span_cpp": Style("CPP, span bound", "#8C510A", (0, (2, 1))),
+    "statewise": Style("state-wise", "#7B3294", (0, (8, 1, 1, 1))),
 }
 _FONT = 9
 _ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,7 +28,16 @@ from sb3_cpp.tabular.gridworld import (
 )
 from sb3_cpp.threads import torch_threads
 
-ALGORITHMS = ("cpp", "cvi", "espi", "aspi", "cpi")
+ALGORITHMS: dict[str, dict[str, Any]] = {  # the seeds follow this order
+    "cpp": {},  # with the setting cpp_rule
+    "cvi": {"rule": "cvi"},
+    "espi": {"rule": "espi"},
+    "aspi": {"rule": "aspi"},
+    "cpi": {"rule": "cpi"},
+    "cpp_geometric": {"mixture": "geometric"},
+    "span_cpp": {"rule": "span_cpp"},
+    "statewise": {"rule": "statewise"},
+}
 SERIES = ("rollout", "expected")
 CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
@@ -39,7 +48,7 @@ class GridworldSettings(DangerGrid):
 
     ``ent_coef`` and ``kl_coef`` are the weights of entropy and KL. ``cpp_rule`` is the coefficient
     of the algorithm "cpp": the adaptive one of Algorithm 1, Eq. linear_cpp, or Theorem 4 with both
-    branches ("cpp").
+    branches ("cpp"). ``error_bound`` is the error of Q that the state-wise rule assumes.
     """
 
     trials: int = 100
@@ -56,6 +65,7 @@ class GridworldSettings(DangerGrid):
     exact_constants: bool = False
     rho1: float = 0.9
     rho2: float = 1.0
+    error_bound: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.danger, (list, tuple)) or not all(
@@ -81,19 +91,12 @@ class GridworldSettings(DangerGrid):
         self.algorithm("cpp")  # checks the rest
 
     def algorithm(self, algo: str) -> Settings:
-        """The algorithms differ in nothing but the coefficient."""
+        """The algorithms differ in nothing but the coefficient and the kind of mixture."""
         temperature = self.ent_coef + self.kl_coef
-        return Settings(
-            rule=self.cpp_rule if algo == "cpp" else algo,
-            temperature=temperature,
-            alpha=self.kl_coef / temperature,
-            scheme=self.scheme,
-            exact_constants=self.exact_constants,
-            backups=self.backups,
-            regularized=self.regularized,
-            rho1=self.rho1,
-            rho2=self.rho2,
-        )
+        shared = "scheme exact_constants backups regularized rho1 rho2 error_bound"
+        values: dict[str, Any] = {name: getattr(self, name) for name in shared.split()}
+        values |= {"rule": self.cpp_rule, **ALGORITHMS[algo]}
+        return Settings(temperature=temperature, alpha=self.kl_coef / temperature, **values)
 
 
 class Curves(NamedTuple):
@@ -133,7 +136,7 @@ class _Learner:
 def learn(settings: GridworldSettings, algo: str) -> Curves:
     """Run one algorithm for all trials; the result depends only on settings and algorithm."""
     check_choice("algo", algo, ALGORITHMS)
-    seeds = np.random.SeedSequence([settings.seed, ALGORITHMS.index(algo)])
+    seeds = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo)])
     entropy = seeds.generate_state(1, np.uint64)[0]
     learner = _Learner(settings, th.Generator().manual_seed(int(entropy >> 1)))
     updates = iterate(settings.algorithm(algo), learner.uniform, learner, settings.iterations)

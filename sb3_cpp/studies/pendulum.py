@@ -26,7 +26,7 @@ from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.tabular.bounds import clipped_improvement
 
 ALGORITHMS: dict[str, dict[str, Any]] = {
-    "cpp": {"rule": "adaptive_cpp"},  # in the scheme of cpp_scheme; all others in that of scheme
+    "cpp": {"rule": "adaptive_cpp"},
     "cvi": {"rule": "cvi"},
     "espi": {"rule": "espi"},
     "espi_printed": {"rule": "espi", "printed_delta": True},
@@ -34,7 +34,12 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "cpi": {"rule": "cpi"},
     "linear_cpp": {"rule": "linear_cpp"},
     "cpp_1": {"rule": "adaptive_cpp", "scheme": "1"},
+    "cpp_geometric": {"rule": "adaptive_cpp", "mixture": "geometric"},
+    "span_cpp": {"rule": "span_cpp"},
+    "statewise": {"rule": "statewise", "scheme": "1"},
 }
+CPP_SCHEME = ("cpp", "cpp_geometric")
+"""In the scheme of the setting cpp_scheme; the others in that of scheme."""
 RIGHT = 2
 """The action of positive torque."""
 PART = 50
@@ -48,7 +53,8 @@ class PendulumSettings:
     """Everything that decides the numbers; ``configs/pendulum.yml`` gives the sources.
 
     ``ent_coef`` and ``kl_coef`` are the weights of entropy and KL. ``action_centres`` 0 means
-    weights per action; otherwise the joint features over [s, a] as printed.
+    weights per action; otherwise the joint features over [s, a] as printed. ``error_scale``: the
+    error of Q that the state-wise rule assumes, in root mean squares of the regression's residual.
     """
 
     trials: int = 100
@@ -72,6 +78,7 @@ class PendulumSettings:
     rho2: float = 0.999
     tracker_start: str = "zero"
     r_max: float = 1.0
+    error_scale: float = 1.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.algos, (list, tuple)) or not self.algos:
@@ -111,7 +118,8 @@ class PendulumSettings:
         temperature = self.ent_coef + self.kl_coef
         shared = "gamma ridge ridge_centre backups regularized rho1 rho2 tracker_start r_max"
         values: dict[str, Any] = {name: getattr(self, name) for name in shared.split()}
-        values["scheme"] = self.cpp_scheme if algo == "cpp" else self.scheme
+        values["error_scale"] = self.error_scale
+        values["scheme"] = self.cpp_scheme if algo in CPP_SCHEME else self.scheme
         return Settings(
             temperature=temperature, alpha=self.kl_coef / temperature, **(values | ALGORITHMS[algo])
         )

@@ -54,9 +54,8 @@ def test_study_writes_tables_figures_and_settings(study: Path) -> None:
         "final_return",
     }
     assert columns | {"danger_visits"} <= set(summary.columns)
-    assert (
-        len(pd.read_csv(study / "curves.csv")) == 5 * 2 * 4 * 5
-    )  # algorithms, series, trials, iterations
+    # algorithms, series, trials, iterations
+    assert len(pd.read_csv(study / "curves.csv")) == len(ALGORITHMS) * 2 * 4 * 5
     assert "danger visits: CPP < CVI" in set(pd.read_csv(study / "claims.csv").claim)
 
 
@@ -95,6 +94,19 @@ def test_cpp_oscillates_less_than_cvi_on_the_expected_return_and_ends_no_lower()
     assert oscillation(cpp).l2.mean() < oscillation(cvi).l2.mean()
     assert welch_p_value(oscillation(cpp).l2, oscillation(cvi).l2) < 0.05
     assert cpp[:, -1].mean() >= cvi[:, -1].mean()
+
+
+def test_a_geometric_mixture_oscillates_less_than_cvi_and_learns_faster_than_cpp() -> None:
+    settings = GridworldSettings()
+    with torch_threads(1):
+        found = {
+            algo: learn(settings, algo).returns["expected"]
+            for algo in ("cpp", "cvi", "cpp_geometric")
+        }
+    l2 = {algo: oscillation(curves).l2 for algo, curves in found.items()}
+    assert l2["cpp_geometric"].mean() < l2["cvi"].mean()
+    assert welch_p_value(l2["cpp_geometric"], l2["cvi"]) < 0.001
+    assert found["cpp_geometric"].mean() > found["cpp"].mean()
 
 
 def curves_with(oscillating: float, final: float, danger: float) -> Curves:

@@ -33,7 +33,9 @@ def test_the_file_holds_the_defaults() -> None:
 def test_only_what_an_algorithm_is_differs_between_them() -> None:
     settings = PendulumSettings()
     assert settings.algorithm("cpp").scheme == "1b"
-    assert {settings.algorithm(algo).scheme for algo in ALGORITHMS if algo != "cpp"} == {"1"}
+    assert settings.algorithm("cpp_geometric").scheme == "1b"
+    others = set(ALGORITHMS) - {"cpp", "cpp_geometric"}
+    assert {settings.algorithm(algo).scheme for algo in others} == {"1"}
     assert {settings.algorithm(algo).temperature for algo in ALGORITHMS} == {0.0175 + 0.025}
 
 
