@@ -33,7 +33,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from sb3_cpp import CVI, MDQN, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whole_number
 from sb3_cpp.cli import CommandLine, run_command
@@ -63,7 +63,7 @@ OURS: dict[str, Callable[..., DQN]] = {
     "cvi": CVI,
     "modqn": MoDQN,
     "cpp": DeepCPP,
-    "cpp_explicit": lambda *args, **kwargs: DeepCPP(*args, form="explicit", **kwargs),
+    "cmdqn": CautiousMDQN,
 }
 PEERS: dict[str, Callable[..., DQN]] = {"sbx": _sbx_dqn}
 PEER_PACKAGES = {"sbx": "sbx-rl"}

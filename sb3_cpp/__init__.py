@@ -4,12 +4,13 @@ import sb3_cpp.linear
 import sb3_cpp.tabular  # noqa: F401  # both register their environments
 from sb3_cpp.callbacks import IterationCallback
 from sb3_cpp.checkpointing import CheckpointCallback
-from sb3_cpp.deep import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp.deep import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.version import __version__
 
 # The names of the command line
 ALGORITHMS: dict[str, type[RegularizedDQN]] = {
     "cpp": DeepCPP,
+    "cmdqn": CautiousMDQN,
     "mdqn": MDQN,
     "modqn": MoDQN,
     "cvi": CVI,
@@ -20,6 +21,7 @@ __all__ = [
     "ALGORITHMS",
     "CVI",
     "MDQN",
+    "CautiousMDQN",
     "CheckpointCallback",
     "DeepCPI",
     "DeepCPP",

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,32 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization, unwrap_vec_normalize
 
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.files import write_text
 
 COLUMNS = ("K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean", "episodes")
 
 
 class IterationCallback(BaseCallback):
     """
-    One row per iteration K (target update) in ``iterations.csv``: K, timesteps, zeta, m_K, M_K, C_K, return_mean, episodes.
+    Writes one row per iteration K (target update) to ``iterations.csv``: K, timesteps, zeta, m_K,
+    M_K, C_K, return_mean, episodes. Cells of quantities that an algorithm does not have are empty.
 
-    Cells of quantities an algorithm does not have stay empty. ``return_mean`` is the mean return of ``n_eval_episodes``
-    deterministic episodes of ``eval_env`` after the iteration if one is given, else of the training episodes that ended
-    during it (empty if none did); ``episodes`` says over how many episodes. A model that has iterations behind it (further
-    ``learn()``, or loaded) appends; a file that holds iterations the model has still before it is another run's and refused,
-    except after ``resume``, when they are written again.
+    ``return_mean`` is the mean return of ``n_eval_episodes`` deterministic episodes of
+    ``eval_env`` after the iteration if there is one, else of the training episodes that ended
+    during it (empty if none did); ``episodes`` is their number.
+
+    A model with iterations behind it (a further ``learn()``, or a loaded one) appends. A fresh
+    model refuses a file that holds another run's rows, unless ``overwrite`` is set. After
+    ``resume``, rows later than the checkpoint are replaced.
 
     :param path: a folder, in which ``iterations.csv`` is written, or a file ending in ``.csv``
     :param eval_env: an environment to evaluate on at every ``eval_every``-th iteration
     :param n_eval_episodes: episodes of one evaluation
     :param eval_every: evaluate at iterations divisible by this number
+    :param overwrite: whether a fresh model replaces an existing file. None: yes in a notebook,
+        where cells are run again and again, and no elsewhere
     :param verbose: 1 prints every row
     """
 
@@ -44,14 +51,16 @@ class IterationCallback(BaseCallback):
         eval_env: GymEnv | VecEnv | None = None,
         n_eval_episodes: int = 5,
         eval_every: int = 1,
+        overwrite: bool | None = None,
         verbose: int = 0,
     ) -> None:
         super().__init__(verbose)
         path = Path(path)
         self.path = path if path.suffix == ".csv" else path / "iterations.csv"
         self.eval_env = eval_env
-        self.n_eval_episodes = int(check_number("n_eval_episodes", n_eval_episodes, 1))
-        self.eval_every = int(check_number("eval_every", eval_every, 1))
+        self.n_eval_episodes = check_whole_number("n_eval_episodes", n_eval_episodes, 1)
+        self.eval_every = check_whole_number("eval_every", eval_every, 1)
+        self.overwrite = _in_notebook() if overwrite is None else overwrite
         # K of the last row, and the returns of the training episodes that have ended since
         self._state: dict[str, Any] = {"written": 0, "returns": []}
 
@@ -61,19 +70,19 @@ class IterationCallback(BaseCallback):
                 f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}"
             )
         self._check_normalization()
-        # Kept with the model: a run that goes on, or is resumed, has the episodes of the iteration so far
-        states, key = (
-            self.model.callback_states,
-            "/".join(self.path.absolute().parts[-3:]),
-        )  # a run's folder may move
+        # Kept with the model, so that a resumed run has the episodes of the iteration so far. The
+        # last parts of the path are enough of a key: a run's folder may move
+        states, key = self.model.callback_states, "/".join(self.path.absolute().parts[-3:])
         if self.model.num_timesteps == 0:
             states.pop(key, None)
-        goes_on = self.model.goes_on and key in states  # with this very file
+            if self.overwrite:
+                self.path.unlink(missing_ok=True)
+        continues_this_file = self.model.resumed and key in states
         self._state = states.setdefault(key, {"written": self.model.iteration, "returns": []})
-        if not self.model.goes_on:
+        if not self.model.resumed:
             self._state["written"] = self.model.iteration
         if self.path.exists() and self.path.stat().st_size > 0:
-            self._check_rows(goes_on)
+            self._check_rows(continues_this_file)
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._write(COLUMNS)
@@ -88,22 +97,19 @@ class IterationCallback(BaseCallback):
                 f"got {type(self.eval_env).__name__}"
             )
 
-    def _check_rows(self, goes_on: bool) -> None:
-        """No row may be of an iteration that is still to be written; a run that was interrupted writes those again."""
+    def _check_rows(self, continues_this_file: bool) -> None:
+        """Refuse rows of iterations still to be written; a resumed run drops them."""
         with self.path.open(newline="") as file:
             header, *rows = file.readlines()
         kept = [row for row in rows if _is_row(row, self._state["written"])]
         if len(kept) == len(rows):
             return
-        if not goes_on:
+        if not continues_this_file:
             raise InvalidArgument(
-                f"path must not hold the iterations of another run, got {self.path} "
-                f"with rows after K = {self.model.iteration}, where this model stands"
+                f"path must not hold the iterations of another run, got {self.path} with rows "
+                f"after K = {self.model.iteration} of this model; overwrite=True replaces the file"
             )
-        shorter = self.path.with_suffix(".tmp")
-        with shorter.open("w", newline="") as file:
-            file.writelines([header, *kept])
-        shorter.replace(self.path)
+        write_text(self.path, "".join([header, *kept]))
 
     def _on_rollout_start(self) -> None:
         # Between two rollouts a run may be saved: the rows must not be behind the model
@@ -113,7 +119,7 @@ class IterationCallback(BaseCallback):
         # A target update happens after the callbacks of its step, so its row is written one step later
         self._write_iteration()
         self._state["returns"].extend(
-            info["episode"]["r"] for info in self.locals["infos"] if "episode" in info
+            float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info
         )
         return True
 
@@ -154,7 +160,13 @@ class IterationCallback(BaseCallback):
             csv.writer(file).writerow(row)
 
 
+def _in_notebook() -> bool:
+    """Whether this is the kernel of a Jupyter notebook."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return type(get_ipython()).__name__ == "ZMQInteractiveShell"
+
+
 def _is_row(line: str, newest: int) -> bool:
-    """Whether a line was written whole, about an iteration up to ``newest``."""
+    """Whether a line is complete and of an iteration up to ``newest``."""
     number = line.partition(",")[0]
     return line.endswith("\n") and number.isdigit() and int(number) <= newest

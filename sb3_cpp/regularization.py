@@ -50,7 +50,8 @@ def log_boltzmann(values: th.Tensor, temperature: float) -> th.Tensor:
 
 def boltzmann(values: th.Tensor, temperature: float, dim: int = -1) -> th.Tensor:
     """The probabilities of :func:`log_boltzmann`, with the actions in any dimension: for many policies at once."""
-    return th.softmax(values / temperature, dim=dim)
+    top = values.detach().amax(dim, keepdim=True)
+    return th.softmax((values - top) / temperature, dim=dim)
 
 
 def log_greedy(
@@ -95,10 +96,19 @@ def soft_value(values: th.Tensor, temperature: float) -> th.Tensor:
     return top + temperature * th.logsumexp((values - top) / temperature, dim=-1, keepdim=True)
 
 
-def mellow_value(values: th.Tensor, temperature: float) -> th.Tensor:
-    """Mellowmax, ``temperature * log mean_a exp(values / temperature)``, shape (..., 1): between the mean and the maximum."""
+def mellow_value(values: th.Tensor, temperature: float, mask: th.Tensor | None = None) -> th.Tensor:
+    """Mellowmax, ``temperature * log mean_a exp(values / temperature)``, shape (..., 1).
+
+    It lies between the mean and the maximum. With a ``mask`` (True for valid actions) the mean is
+    over the valid ones; values of the others must be very low.
+    """
     top = _top(values)
-    return top + temperature * th.exp((values - top) / temperature).mean(-1, keepdim=True).log()
+    weights = th.exp((values - top) / temperature)
+    if mask is None:
+        mean = weights.mean(-1, keepdim=True)
+    else:
+        mean = weights.sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)
+    return top + temperature * mean.log()
 
 
 def munchausen_bonus(

@@ -21,11 +21,7 @@ def _suggest_regularisation(trial: "optuna.Trial") -> dict[str, Any]:
 
 def _suggest_cpp(trial: "optuna.Trial") -> dict[str, Any]:
     projection = {"projection_coef": trial.suggest_float("projection_coef", 0.5, 200.0, log=True)}
-    return {
-        **_suggest_regularisation(trial),
-        **projection,
-        "form": trial.suggest_categorical("form", ["explicit", "implicit", "munchausen"]),
-    }
+    return {**_suggest_regularisation(trial), **projection}
 
 
 def _suggest_modqn(trial: "optuna.Trial") -> dict[str, Any]:
@@ -42,6 +38,7 @@ def _suggest_cpi(trial: "optuna.Trial") -> dict[str, Any]:
 # What each algorithm adds to the zoo's own search of DQN's hyperparameters
 _SUGGESTIONS: dict[str, Callable[["optuna.Trial"], dict[str, Any]]] = {
     "cpp": _suggest_cpp,
+    "cmdqn": _suggest_cpp,
     "cvi": _suggest_regularisation,
     "mdqn": _suggest_regularisation,
     "modqn": _suggest_modqn,

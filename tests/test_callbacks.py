@@ -12,6 +12,7 @@ from sb3_cpp import ALGORITHMS, CheckpointCallback, DeepCPP, IterationCallback
 COLUMNS = ["K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean"]
 QUANTITIES = {
     "cpp": {"zeta", "m_K", "M_K", "C_K"},
+    "cmdqn": {"zeta", "m_K", "M_K"},
     "cpi": {"zeta", "m_K", "M_K"},
     "cvi": set(),
     "mdqn": set(),
@@ -112,7 +113,7 @@ def test_a_loaded_model_does_not_write_into_the_file_of_a_longer_run(tmp_path):
     before = (tmp_path / "iterations.csv").read_text()
     loaded = type(model).load(tmp_path / "model", env=gym.make("CartPole-v1"), device="cpu")
     with pytest.raises(
-        ValueError, match=r"path must not hold .* with rows after K = 3, where this model stands"
+        ValueError, match=r"path must not hold .* with rows after K = 3 of this model"
     ):
         loaded.learn(200, callback=IterationCallback(tmp_path), reset_num_timesteps=False)
     assert (tmp_path / "iterations.csv").read_text() == before
@@ -205,3 +206,15 @@ def test_other_algorithms_are_refused(tmp_path):
         DQN("MlpPolicy", "CartPole-v1", buffer_size=100).learn(
             100, callback=IterationCallback(tmp_path)
         )
+
+
+def test_a_run_again_may_overwrite_the_file_of_the_first(tmp_path):
+    for _ in range(2):
+        make().learn(210, callback=IterationCallback(tmp_path, overwrite=True))
+    assert pd.read_csv(tmp_path / "iterations.csv")["K"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["n_eval_episodes", "eval_every"])
+def test_numbers_that_are_not_whole_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=rf"{name} must be a whole number .*, got 2\.7"):
+        IterationCallback(tmp_path, **{name: 2.7})

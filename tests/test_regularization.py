@@ -180,3 +180,8 @@ def test_projection_onto_itself_is_exactly_zero(q, log_baseline):
     loss.backward()
     assert loss.item() == 0.0
     assert (logits.grad == 0.0).all()
+
+
+def test_boltzmann_of_huge_values_at_a_small_temperature_is_finite():
+    values = th.tensor([3e38, 2e38, 3e38])
+    assert reg.boltzmann(values, 1e-3).tolist() == [0.5, 0.0, 0.5]

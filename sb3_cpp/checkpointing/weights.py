@@ -7,7 +7,6 @@ from typing import Any
 
 import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
-from torch import nn
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.files import write_bytes
@@ -17,7 +16,7 @@ _FORMAT = "sb3_cpp weights"
 
 def save_weights(model: BaseAlgorithm, path: str | Path) -> None:
     """Write the networks of a model, without optimiser, hyperparameters or replay buffer."""
-    state = _networks(model).state_dict()
+    state = model.policy.state_dict()
     weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     # In memory first: torch reports a full disk as a RuntimeError without the path
     file = io.BytesIO()
@@ -43,7 +42,7 @@ def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
         raise InvalidArgument(
             f"path must hold weights of {type(model).__name__}, got those of {content['algorithm']}"
         )
-    networks = _networks(model)
+    networks = model.policy
     expected, given = networks.state_dict(), content["weights"]
     for name in dict.fromkeys([*expected, *given]):
         here, there = (tuple(w[name].shape) if name in w else None for w in (expected, given))
@@ -52,10 +51,3 @@ def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
                 f"path must fit the model: {name} has size {here} in the model, {there} in the file"
             )
     networks.load_state_dict(given)
-
-
-def _networks(model: BaseAlgorithm) -> nn.ModuleDict:
-    """The policy, and the average of its weights where the model keeps one beside it."""
-    average = getattr(model, "average_net", None)
-    extra = {} if average is None else {"average_net": average}
-    return nn.ModuleDict({"policy": model.policy, **extra})

@@ -1,4 +1,4 @@
-"""What the two algorithms with an acting network share: the second network's place in the loop."""
+"""What the two algorithms with an acting network share."""
 
 from typing import ClassVar
 
@@ -11,33 +11,32 @@ from torch import nn
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.policies import (
-    ActingCnnPolicy,
-    ActingMlpPolicy,
-    ActingMultiInputPolicy,
-    ActingNetwork,
-)
+from sb3_cpp.deep.policies import ActingCnnPolicy, ActingMlpPolicy, ActingMultiInputPolicy
 from sb3_cpp.regularization import log_boltzmann
 
 
 class ActingDQN(RegularizedDQN):
-    """DQN with a second, acting network that has its own target copy, loss and gradient clipping (see ``ActingNetwork``)."""
+    """DQN with a second, acting network, which has its own target network, loss and gradient
+    clipping (see :class:`~sb3_cpp.deep.policies.ActingMlpPolicy`)."""
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": ActingMlpPolicy,
         "CnnPolicy": ActingCnnPolicy,
         "MultiInputPolicy": ActingMultiInputPolicy,
     }
-    policy: ActingNetwork
+    policy: ActingMlpPolicy
     acting_net: QNetwork
     acting_net_target: QNetwork
 
-    def _setup_model(self) -> None:
-        if not issubclass(self.policy_class, ActingNetwork):
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        if not issubclass(self.policy_class, ActingMlpPolicy):
             raise InvalidArgument(
-                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of ActingNetwork "
-                f"for {type(self).__name__}, got {self.policy_class.__name__}"
+                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
+                f"ActingMlpPolicy for {type(self).__name__}, got {self.policy_class.__name__}"
             )
+
+    def _setup_model(self) -> None:
         super()._setup_model()
         self.batch_norm_stats += get_parameters_by_name(self.acting_net, ["running_"])
         self.batch_norm_stats_target += get_parameters_by_name(self.acting_net_target, ["running_"])
@@ -55,13 +54,15 @@ class ActingDQN(RegularizedDQN):
 
     def _acting_values(self, batch: Batch) -> th.Tensor:
         """Outputs of the acting network at s, with gradient, computed once."""
-        return batch.once("acting", lambda: batch.learning(self.acting_net))
+        return batch.cached("acting", lambda: batch.online_values(self.acting_net))
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
-        pair = (self._acting_values(batch), batch.frozen(self.acting_net_target))
-        return log_boltzmann(pair[0], self.behaviour_temperature), log_boltzmann(
-            pair[1], self.behaviour_temperature
-        )
+        online, target = self._acting_values(batch), batch.target_values(self.acting_net_target)
+        temperature = self.behaviour_temperature
+        return log_boltzmann(online, temperature), log_boltzmann(target, temperature)
+
+    def _q_network(self) -> nn.Module:
+        return self.q_net
 
     def _joint_networks(self) -> list[nn.Module]:
         return [self.acting_net_target]

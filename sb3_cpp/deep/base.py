@@ -1,114 +1,155 @@
-"""SB3's DQN, with what regularised algorithms change turned into hooks."""
+"""RegularizedDQN: SB3's DQN, with what regularised algorithms change turned into hooks."""
 
-import inspect
 from collections import defaultdict
 from functools import reduce
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.type_aliases import GymEnv, ReplayBufferSamples
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.common.type_aliases import (
+    GymEnv,
+    MaybeCallback,
+    ReplayBufferSamples,
+    Schedule,
+    TensorDict,
+)
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 from torch.nn import functional as F
 
-from sb3_cpp.checks import InvalidArgument, check_choice
-from sb3_cpp.deep import health
+from sb3_cpp import checkpointing
+from sb3_cpp.checkpointing import state, weights
+from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
+from sb3_cpp.deep import health, masks
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.deployed import DeployedDQN
+from sb3_cpp.deep.caution import Caution, Rule
 from sb3_cpp.deep.fast import (
     Preprocessor,
-    acts_plainly,
+    acts_greedily,
     has_modes,
-    must_be_called,
+    must_call,
     run_preprocessed,
     speed_up,
 )
-from sb3_cpp.deep.quick_adam import CLEAR_EVERY, QuickAdam, clear_tiny_moments
+from sb3_cpp.deep.fused_adam import (
+    CLEAR_EVERY,
+    FusedAdam,
+    clear_tiny_moments,
+    lay_out_like_parameters,
+)
+from sb3_cpp.deep.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_cpp.deep.saving import check_saved_as, objects_from_names, plain_values, saved_as
 from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
 
-MEASURE_EVERY = (
-    100  # updates at least between two measurements of health, which cost about one update each
-)
+SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
+
+PAPER_TIMESTEPS = 5_000_000  # the length of the paper's Atari runs, learn()'s default
+DIAGNOSE_EVERY = 100  # gradient steps at least between two diagnostics, which cost about one each
 VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
 
-class RegularizedDQN(DeployedDQN):
+class RegularizedDQN(DQN):
     """
-    The training loop of all algorithms here. With its own hooks it is SB3's DQN, bit for bit.
+    The training loop of all algorithms here. With its own hooks it is SB3's DQN, to the bit.
 
-    A subclass states only what makes it different, in up to four hooks: ``_target`` (the regression target of the Q-values),
-    ``_losses`` (what is minimised), ``_update_statistics`` (what is measured at every gradient step) and
-    ``_on_iteration_end`` (what happens at a target update). An *iteration* K, the paper's K, ends with a target update;
-    those before the first gradient step do not count.
+    A subclass states only what makes it different, in up to four hooks: ``_target`` (regression
+    target of the Q-values), ``_losses`` (what is minimised), ``_update_statistics`` (what is
+    measured at every gradient step) and ``_on_iteration_end`` (what happens at a target update).
+    An *iteration* K, the paper's K, ends with a target update; those before the first gradient
+    step do not count.
 
-    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
-    :param env: The environment to learn from (if registered in Gym, can be str)
-    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
+    Environments may mask invalid actions, by a method ``action_masks()`` (sb3-contrib's protocol)
+    or by ``info["action_mask"]``: they are then neither chosen nor bootstrapped from.
+
+    The parameters up to ``device`` are DQN's, see :class:`stable_baselines3.DQN`.
+
     :param loss: of the Q-values: "huber" (SB3's DQN) or "mse"
-    :param behaviour: how actions are chosen while learning and by ``predict(deterministic=False)``: "epsilon_greedy"
-        as DQN does, or "boltzmann", which samples the algorithm's own policy instead (epsilon is then unused)
-    :param averaging: gradient steps over which the weights are averaged of the network that ``predict(deterministic=True)``
-        asks; 0 asks the newest. What is learned and how actions are chosen while learning do not depend on it
-    :param fast: rearrange the arithmetic for speed (see ``deep/fast.py``), which changes results by float rounding only;
-        None leaves it to the class: off here, for the parity with SB3, and on for every algorithm
-    :param dqn_kwargs: further keyword arguments of ``stable_baselines3.DQN``
+    :param behaviour: policy while learning and of ``predict(deterministic=False)``:
+        "epsilon_greedy" as in DQN, or "boltzmann", which samples the algorithm's own policy
+        (epsilon is then unused)
+    :param averaging: EMA horizon (gradient steps) of the weights used by
+        ``predict(deterministic=True)``; 0 = off. Learning does not depend on it
+    :param fast: use the fast path (see ``deep/fast.py``), which changes results by float rounding
+        only. None: off for this class, for parity with SB3, and on for every algorithm
     """
 
-    _preprocessor: Preprocessor | None = None
-    # Whether an n-step return says the same as n steps of this algorithm's own target
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy,
+        "CnnPolicy": CnnPolicy,
+        "MultiInputPolicy": MultiInputPolicy,
+    }
+    # Whether an n-step return agrees with n steps of this algorithm's own target
     supports_n_steps: ClassVar[bool] = True
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show the full signature, DQN's arguments in DQN's order and then our own, to help() and to editors."""
-        super().__init_subclass__(**kwargs)
-        inherited = [
-            p for p in inspect.signature(DQN.__init__).parameters.values() if p.name != "self"
-        ]
-        own: dict[str, inspect.Parameter] = {}
-        for base in reversed([base for base in cls.__mro__ if issubclass(base, RegularizedDQN)]):
-            signature = inspect.signature(base.__init__)
-            own.update(
-                {
-                    n: p
-                    for n, p in signature.parameters.items()
-                    if p.kind is inspect.Parameter.KEYWORD_ONLY
-                }
-            )
-        setup = inherited.pop().replace(
-            kind=inspect.Parameter.KEYWORD_ONLY
-        )  # _init_setup_model stays last
-        cls.__signature__ = inspect.Signature([*inherited, *own.values(), setup])  # type: ignore[attr-defined]
+    # Names of the rules that ``zeta`` may have, in algorithms with a mixing coefficient
+    zeta_rules: ClassVar[tuple[str, ...]] = ()
+    caution: Caution | None = None
 
     def __init__(
         self,
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
-        *dqn_args: Any,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        *,
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
         fast: bool | None = None,
-        **dqn_kwargs: Any,
+        _init_setup_model: bool = True,
     ) -> None:
-        # Our own state is set before super().__init__(), which builds the model and may need it; load() writes it afterwards
-        self.loss, self.fast = loss, fast
+        # Our own state comes before super().__init__(), which builds the model and may need it
+        self.loss, self.behaviour, self.averaging, self.fast = loss, behaviour, averaging, fast
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
+        self.callback_states: dict[str, Any] = {}  # what callbacks must find again after a resume
+        self.resumed = False  # whether the present learn() continues one that was interrupted
         self.bad_batch_path: Path | None = None  # where a batch with a non-finite loss is saved
-        self._measure, self._measured = True, 0
+        self.saved_as = saved_as(self) if _init_setup_model else None
+        self._loading = not _init_setup_model
+        self._diagnose, self._diagnosed = True, 0
+        self._mask_source: masks.MaskSource | None = None
+        self._last_masks: np.ndarray | None = None
         try:
             super().__init__(
-                policy, env, *dqn_args, behaviour=behaviour, averaging=averaging, **dqn_kwargs
-            )
+                policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
+                train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
+                optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
+                exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
+                tensorboard_log, policy_kwargs, verbose, seed, device, _init_setup_model,
+            )  # fmt: skip
         except InvalidArgument:
             raise
         except AssertionError as error:  # SB3's own checks, which say what is wrong
@@ -122,39 +163,58 @@ class RegularizedDQN(DeployedDQN):
             raise InvalidArgument(str(error)) from error
 
     def _check_arguments(self) -> None:
-        super()._check_arguments()
+        """Refuse bad arguments, whether given to the constructor or to ``load``."""
         self.loss = check_choice("loss", self.loss, VALUE_LOSSES)
+        self.behaviour = check_choice("behaviour", self.behaviour, ("epsilon_greedy", "boltzmann"))
+        self.averaging = check_whole_number("averaging", self.averaging, 0)
         self.fast = type(self) is not RegularizedDQN if self.fast is None else bool(self.fast)
+        if not issubclass(self.policy_class, DQNPolicy):
+            raise InvalidArgument(
+                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
+                f"DQNPolicy, got {self.policy_class.__name__}"
+            )
+        if self.averaging and not issubclass(self.policy_class, MlpPolicy):
+            raise InvalidArgument(
+                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
+                f"sb3_cpp.deep.policies.MlpPolicy for averaging, got {self.policy_class.__name__}"
+            )
+
+    def _make_caution(
+        self, zeta: str | float | Rule, rho1: float, rho2: float, r_max: float = 1.0
+    ) -> None:
+        """For algorithms with a mixing coefficient, in ``_check_arguments``."""
+        self.caution = Caution(zeta, self.zeta_rules, rho1, rho2, r_max)
+        self.zeta = self.caution.argument
 
     def _setup_model(self) -> None:
+        check_saved_as(self)
+        objects_from_names(self)
         self._check_arguments()
-        if (
-            self.fast
-            and self.replay_buffer_class is None
-            and self.n_steps == 1
-            and not isinstance(self.observation_space, spaces.Dict)
-        ):
+        if self.fast and self._uses_default_buffer():
             self.replay_buffer_class = QuickReplayBuffer
         super()._setup_model()
         self._check_n_steps()
         self._has_modes = has_modes(self.q_net)
-        # Walking through the modules for their parameters takes as long as a layer of a small network
+        # Walking through the modules for their parameters takes as long as a small layer
         self._online_parameters = [list(online.parameters()) for online, _ in self._network_pairs()]
-        self._preprocessor = None
-        self._quick_adam: QuickAdam | None = None
-        self._acts_plainly = False
+        self._preprocessor: Preprocessor | None = None
+        self._fused_adam: FusedAdam | None = None
+        self._acts_fast = False
         if self.fast:
             speed_up(self.policy)
-            if all(
-                Preprocessor.supports(network) for pair in self._network_pairs() for network in pair
-            ):
+            if all(Preprocessor.supports(network) for network in chain(*self._network_pairs())):
                 self._preprocessor = Preprocessor(self.q_net)
-                own = type(self).predict is RegularizedDQN.predict and not self._has_modes
-                self._acts_plainly = own and acts_plainly(self.policy, self._acting_network())
-        self._start_average()
+                unchanged = type(self).predict is RegularizedDQN.predict and not self._has_modes
+                self._acts_fast = unchanged and acts_greedily(self.policy, self._acting_network())
+        if isinstance(self.policy, MlpPolicy):  # after the layout in memory is settled
+            self.policy.start_average(self.averaging)
+
+    def _uses_default_buffer(self) -> bool:
+        one_tensor = not isinstance(self.observation_space, spaces.Dict)
+        return self.replay_buffer_class is None and self.n_steps == 1 and one_tensor
 
     def _check_n_steps(self) -> None:
-        """Of the buffer itself, which may have n steps by its own default."""
+        # Asks the buffer itself, which may have n steps by its own default
         n_steps = max(self.n_steps, getattr(self.replay_buffer, "n_steps", 1))
         if n_steps > 1 and not self.supports_n_steps:
             raise InvalidArgument(
@@ -164,41 +224,54 @@ class RegularizedDQN(DeployedDQN):
         discount = getattr(self.replay_buffer, "gamma", self.gamma)
         if n_steps > 1 and discount != self.gamma:
             raise InvalidArgument(
-                f"the gamma of replay_buffer_kwargs must be the model's, {self.gamma}, for n-step returns, got {discount}"
+                f"the gamma of replay_buffer_kwargs must be the model's, {self.gamma}, "
+                f"for n-step returns, got {discount}"
             )
 
-    # --- hooks ------------------------------------------------------------------------------------------------------------
+    # --- hooks ------------------------------------------------------------------------------------
 
     def _target(self, batch: Batch) -> th.Tensor:
-        """Regression target of Q(s, a), shape (batch, 1), without gradient. Here: the largest target value at s'."""
+        """Regression target of Q(s, a), shape (batch, 1), without gradient. Here: DQN's."""
         return batch.bootstrap(batch.next_target_q.max(dim=1, keepdim=True).values)
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        """What is minimised, by name; the sum is what the optimiser sees."""
-        return {"value": self._value_loss(batch.taken(batch.q), target)}
+        """Losses by name; the optimiser minimises their sum."""
+        return {"value": self._value_loss(batch.gather_actions(batch.q), target)}
 
     def _update_statistics(self, batch: Batch) -> None:
-        """Measure what the next target update needs; called without gradient, for the values before the gradient step."""
+        """Measure what the next target update needs; called without gradient, before the step."""
 
     def _on_iteration_end(self) -> dict[str, float]:
-        """Just before a target update (the online network is K+1, the target network still K): the quantities of K."""
+        """Called just before a target update (online network K+1, target network K); returns the
+        quantities of K to log."""
         return {}
 
     def _joint_networks(self) -> list[nn.Module]:
-        """Target networks whose values at s and at s' are both used."""
+        """Target networks that are needed at s and at s'."""
         return []
 
     def _network_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
-        """The learning networks, each with its target copy."""
+        """The online networks, each with its target network."""
         return [(self.q_net, self.q_net_target)]
 
-    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
-        """Log-probabilities at s of the learning policy and of the previous one, for the health figures."""
-        return log_boltzmann(batch.q, self.behaviour_temperature), log_boltzmann(
-            batch.target_q, self.behaviour_temperature
-        )
+    def _acting_network(self) -> nn.Module:
+        """The online network whose largest output is the action."""
+        return self.q_net
 
-    # --- the loop ---------------------------------------------------------------------------------------------------------
+    @property
+    def behaviour_temperature(self) -> float:
+        """Temperature of the algorithm's Boltzmann policy over the acting network's outputs."""
+        return 1.0
+
+    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        """Log-probabilities at s of the online and the target policy, for the diagnostics."""
+        temperature = self.behaviour_temperature
+        return log_boltzmann(batch.q, temperature), log_boltzmann(batch.target_q, temperature)
+
+    def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
+        return VALUE_LOSSES[self.loss](prediction, target)
+
+    # --- training ---------------------------------------------------------------------------------
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         # Switch to train mode (this affects batch norm / dropout)
@@ -208,8 +281,9 @@ class RegularizedDQN(DeployedDQN):
         self._update_learning_rate(self.policy.optimizer)
 
         optimizer = self._get_optimizer()
+        average = self.policy.average if isinstance(self.policy, MlpPolicy) else None
         history: dict[str, list[float]] = defaultdict(list)
-        for step in range(gradient_steps):
+        for step in range(self._n_updates + 1, self._n_updates + gradient_steps + 1):
             # Sample replay buffer
             samples = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)  # type: ignore[union-attr]
             batch = self._make_batch(samples)
@@ -218,32 +292,33 @@ class RegularizedDQN(DeployedDQN):
 
             losses = self._losses(batch, target)
             loss = reduce(th.add, losses.values())
-            if self._measure:
-                self._record_health(batch, losses)
+            if self._diagnose:
+                self._record_diagnostics(batch, losses)
 
-            # Optimize the policy, each network's gradient clipped by itself
+            # Compute the gradients; stop before the weights change if anything is not finite
             optimizer.zero_grad()
             loss.backward()
             norms = [
-                nn.utils.get_total_norm([p.grad for p in ps if p.grad is not None])
-                for ps in self._online_parameters
+                nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+                for parameters in self._online_parameters
             ]
             values, lengths, finite = health.read(loss, losses, norms)
-            if not finite:  # before the weights change
-                where = f"{type(self).__name__} at update {self._n_updates + step + 1}"
+            if not finite:
+                where = f"{type(self).__name__} at update {step}"
                 health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
             with th.no_grad():
                 self._update_statistics(batch)
+
+            # Clip the gradient norm of each network and take the step
             for parameters, norm, length in zip(self._online_parameters, norms, lengths):
-                if (
-                    not length < 0.999 * self.max_grad_norm
-                ):  # else clipping is a pass over all gradients, times exactly 1
+                # Below the maximum, clipping is a pass over all gradients that multiplies by 1
+                if not length < 0.999 * self.max_grad_norm:
                     nn.utils.clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
             optimizer.step()
-            if self.fast and (self._n_updates + step + 1) % CLEAR_EVERY == 0:
+            if self.fast and step % CLEAR_EVERY == 0:
                 clear_tiny_moments(self.policy.optimizer)
-            if self._average is not None:
-                self._average.update(self._n_updates + step + 1)
+            if average is not None:
+                average.update(step)
             for name, value in values.items():
                 history[name].append(value)
 
@@ -253,33 +328,39 @@ class RegularizedDQN(DeployedDQN):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, series in history.items():
             self.logger.record(f"train/{name}", fmean(series))
+        self._log_iteration()
+
+    def _log_iteration(self) -> None:
+        """``cpp/zeta, m_K, M_K, C_K, K`` for algorithms with a mixing coefficient, else K alone."""
+        if self.caution is None:
+            self.logger.record("train/iteration", self.iteration)
+            return
         for name, quantity in self.iteration_record.items():
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)
 
-    def _get_optimizer(self) -> th.optim.Optimizer | QuickAdam:
+    def _get_optimizer(self) -> th.optim.Optimizer | FusedAdam:
         if not self.fast:
             return self.policy.optimizer
-        if self._quick_adam is None or self._quick_adam.optimizer is not self.policy.optimizer:
-            self._quick_adam = QuickAdam(self.policy.optimizer)
-        return self._quick_adam
+        if self._fused_adam is None or self._fused_adam.optimizer is not self.policy.optimizer:
+            self._fused_adam = FusedAdam(self.policy.optimizer)
+        return self._fused_adam
 
     def _make_batch(self, samples: ReplayBufferSamples) -> Batch:
-        networks = (self.q_net, self.q_net_target)
-        if self._preprocessor is None or must_be_called(
-            *chain.from_iterable(self._network_pairs())
-        ):
-            return Batch(samples, self.gamma, *networks, has_modes=self._has_modes)
-        stacked = self._preprocessor(samples)
-        return Batch(
-            samples,
-            self.gamma,
-            *networks,
-            run_preprocessed,
-            stacked,
-            self._joint_networks(),
-            self._has_modes,
-        )
+        arguments: dict[str, Any] = {
+            "has_modes": self._has_modes,
+            "n_actions": self._n_actions,
+        }
+        if self._preprocessor is not None and not must_call(*chain(*self._network_pairs())):
+            arguments["forward"] = run_preprocessed
+            arguments["stacked"] = self._preprocessor(samples)
+            arguments["joint"] = self._joint_networks()
+        return Batch(samples, self.gamma, self.q_net, self.q_net_target, **arguments)
+
+    @property
+    def _n_actions(self) -> int:
+        assert isinstance(self.action_space, spaces.Discrete)
+        return int(self.action_space.n)
 
     def _on_step(self) -> None:
         """
@@ -287,7 +368,7 @@ class RegularizedDQN(DeployedDQN):
         This method is called in ``collect_rollouts()`` after each step in the environment.
         """
         self._n_calls += 1
-        # Account for multiple environments: each call to step() corresponds to n_envs transitions
+        # Account for multiple environments: each call to step() is n_envs transitions
         if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
             if self._n_updates > 0:
                 self._end_iteration()
@@ -301,51 +382,124 @@ class RegularizedDQN(DeployedDQN):
 
     def _end_iteration(self) -> None:
         self.iteration += 1
-        self._measure = self._n_updates - self._measured >= MEASURE_EVERY
+        self._diagnose = self._n_updates - self._diagnosed >= DIAGNOSE_EVERY
+        quantities = self._on_iteration_end()
         self.iteration_record = {
             "K": self.iteration,
             "timesteps": self.num_timesteps,
-            **self._on_iteration_end(),
+            **quantities,
         }
 
-    def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
-        return VALUE_LOSSES[self.loss](prediction, target)
-
-    def _record_health(self, batch: Batch, losses: dict[str, th.Tensor]) -> None:
-        """Once per iteration (with soft target updates, where each step is one: every so often): what shows that numbers are
-        about to leave their range, and which loss leads."""
-        self._measure, self._measured = False, self._n_updates
+    def _record_diagnostics(self, batch: Batch, losses: dict[str, th.Tensor]) -> None:
+        """Q range, entropy, KL, and the gradient norm per loss."""
+        self._diagnose, self._diagnosed = False, self._n_updates
         with th.no_grad():
-            figures = health.figures(batch.q.detach(), *self._policies(batch))
+            figures = health.figures(batch.q.detach(), *self._policies(batch), batch.mask)
         for name, figure in figures.items():
             self.logger.record(f"health/{name}", figure)
         if len(losses) > 1:
-            parameters = [
-                p for online in self._online_parameters for p in online if p.requires_grad
-            ]
+            parameters = [p for p in chain(*self._online_parameters) if p.requires_grad]
             for name, norm in health.gradient_norms(losses, parameters).items():
                 self.logger.record(f"train/{name}_grad_norm", norm)
 
-    def _excluded_save_params(self) -> list[str]:
-        return [
-            *super()._excluded_save_params(),
-            "_preprocessor",
-            "_quick_adam",
-            "_online_parameters",
-            "bad_batch_path",
-        ]
+    # --- acting -----------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+        action_masks: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """
+        As DQN's ``predict``. Deterministic actions are the policy's; others are epsilon-greedy, or
+        sampled with ``behaviour="boltzmann"``.
+
+        :param action_masks: True for valid actions, shape (n_actions,) or (n_envs, n_actions)
+        """
+        sample = self.behaviour == "boltzmann" and not deterministic
+        if not sample and action_masks is None:
+            return super().predict(observation, state, episode_start, deterministic)
+        explore = not sample and not deterministic and np.random.rand() < self.exploration_rate
+        if explore and action_masks is not None:
+            rows = np.atleast_2d(action_masks)
+            actions = np.array([self.action_space.sample(row.astype(np.int8)) for row in rows])
+            return actions if np.ndim(action_masks) > 1 else actions[0], state
+        obs, is_vectorized = self.policy.obs_to_tensor(observation)
+        self.policy.set_training_mode(False)
+        with th.no_grad():
+            values = self._network(deterministic)(obs)
+            if action_masks is not None:
+                valid = th.as_tensor(np.atleast_2d(action_masks), device=self.device)
+                values = masks.apply(values, valid.bool())
+            if sample:
+                policy = log_boltzmann(values, self.behaviour_temperature).exp()
+                actions = th.multinomial(policy, 1).flatten().cpu().numpy()
+            else:
+                actions = values.argmax(dim=1).cpu().numpy()
+        return actions if is_vectorized else actions.squeeze(axis=0), state
+
+    def _network(self, deployed: bool) -> nn.Module:
+        if deployed and isinstance(self.policy, MlpPolicy):
+            return self.policy.deployed_network
+        return self._acting_network()
+
+    def q_values(self, observation: np.ndarray | dict[str, np.ndarray]) -> np.ndarray:
+        """Q-values at an observation, shape (actions,), or at a batch, shape (batch, actions).
+
+        With ``averaging``, those of the averaged network, from which deterministic actions come.
+        """
+        return self._evaluate(observation, self._q_network())
+
+    def _q_network(self) -> nn.Module:
+        return self._network(deployed=True)
+
+    def action_probabilities(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        action_masks: np.ndarray | None = None,
+        deployed: bool = True,
+    ) -> np.ndarray:
+        """Probabilities of the actions under the algorithm's own policy, shaped as ``q_values``.
+
+        This is the Boltzmann policy that the algorithm learns, of the network from which
+        deterministic actions come. For :class:`RegularizedDQN` itself, which has no policy but
+        the greedy one, it is that: 1 for the best action.
+
+        :param action_masks: True for valid actions
+        :param deployed: ask the network of deterministic actions, or else the online network
+        """
+        values = np.atleast_2d(self._evaluate(observation, self._network(deployed)))
+        given = th.as_tensor(values)
+        if action_masks is not None:
+            given = masks.apply(given, th.as_tensor(np.atleast_2d(action_masks)).bool())
+        if type(self).behaviour_temperature is RegularizedDQN.behaviour_temperature:
+            policy = F.one_hot(given.argmax(-1), self._n_actions).to(given)
+        else:
+            policy = log_boltzmann(given, self.behaviour_temperature).exp()
+        single = not self.policy.is_vectorized_observation(observation)
+        return policy[0].numpy() if single else policy.numpy()
+
+    def _evaluate(
+        self, observation: np.ndarray | dict[str, np.ndarray], network: nn.Module
+    ) -> np.ndarray:
+        self.policy.set_training_mode(False)
+        obs, is_vectorized = self.policy.obs_to_tensor(observation)
+        with th.no_grad():
+            values = network(obs).cpu().numpy()
+        return values if is_vectorized else values[0]
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As SB3's, with the same random numbers; the greedy actions come without the checks that ``predict`` makes each
-        time because an observation may come from anywhere, which take longer than a small network does."""
-        plainly = (
-            self._acts_plainly
-            and self.behaviour == "epsilon_greedy"
-            and not must_be_called(self._acting_network())
-        )
-        if not plainly or self.num_timesteps < learning_starts:
+        """As SB3's, with the same random numbers; greedy actions skip the checks of ``predict``,
+        which take longer than a small network."""
+        if self._last_masks is not None:
+            return self._sample_valid_action(learning_starts)
+        fast = self._acts_fast and self.behaviour == "epsilon_greedy"
+        fast = fast and not must_call(self._acting_network())
+        if not fast or self.num_timesteps < learning_starts:
             return super()._sample_action(learning_starts, action_noise, n_envs)
         if np.random.rand() < self.exploration_rate:
             actions = np.array([self.action_space.sample() for _ in range(n_envs)])
@@ -353,13 +507,167 @@ class RegularizedDQN(DeployedDQN):
             assert self._preprocessor is not None
             assert isinstance(self._last_obs, np.ndarray)
             with th.no_grad():
-                observations = self._preprocessor.alone(
-                    th.as_tensor(self._last_obs, device=self.device)
-                )
-                actions = (
-                    run_preprocessed(self._acting_network(), observations)
-                    .argmax(dim=1)
-                    .cpu()
-                    .numpy()
-                )
+                last_obs = th.as_tensor(self._last_obs, device=self.device)
+                observations = self._preprocessor.for_acting(last_obs)
+                values = run_preprocessed(self._acting_network(), observations)
+                actions = values.argmax(dim=1).cpu().numpy()
         return actions, actions
+
+    # --- action masks -----------------------------------------------------------------------------
+
+    def _start_masks(self, env_was_reset: bool) -> None:
+        """Find out whether the environment masks actions, and make room for masks in the buffer."""
+        assert self.env is not None
+        self._mask_source = None
+        if not masks.MaskSource.found(self.env) and (env_was_reset or self._last_masks is None):
+            self._last_masks = None
+            return
+        if getattr(self.replay_buffer, "n_steps", 1) > 1:
+            raise InvalidArgument("n_steps must be 1 for an environment that masks actions")
+        self._mask_source = masks.MaskSource(self.env, self._n_actions)
+        if env_was_reset or self._last_masks is None:
+            self._last_masks = self._mask_source.at_reset()
+        assert self.replay_buffer is not None
+        masks.add_columns(self.replay_buffer, self._n_actions)
+
+    def _sample_valid_action(self, learning_starts: int) -> tuple[np.ndarray, np.ndarray]:
+        assert self._last_masks is not None
+        if self.num_timesteps < learning_starts:
+            rows = self._last_masks.astype(np.int8)
+            actions = np.array([self.action_space.sample(row) for row in rows])
+        else:
+            assert self._last_obs is not None
+            actions, _ = self.predict(self._last_obs, action_masks=self._last_masks)
+        return actions, actions
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: np.ndarray,
+        new_obs: np.ndarray | dict[str, np.ndarray],
+        reward: np.ndarray,
+        dones: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        if self._mask_source is not None:
+            assert self._last_masks is not None
+            before = self._last_masks
+            following, self._last_masks = self._mask_source.after_step(dones, infos, before)
+            columns = (buffer_action.reshape(-1, 1), masks.pack(before), masks.pack(following))
+            buffer_action = np.concatenate(columns, axis=1)
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+
+    # --- learning, saving and loading -------------------------------------------------------------
+
+    def learn(
+        self: SelfRegularizedDQN,
+        total_timesteps: int | None = None,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfRegularizedDQN:
+        """As DQN's ``learn``; TensorBoard logs go under the class's own name by default.
+
+        Without ``total_timesteps`` a resumed model continues to the end of the interrupted
+        ``learn()``, and a fresh one trains for the paper's 5,000,000 steps.
+        """
+        if total_timesteps is None and self.num_timesteps == 0:
+            total_timesteps = PAPER_TIMESTEPS
+        elif total_timesteps is None:
+            total_timesteps, reset_num_timesteps = self._total_timesteps - self.num_timesteps, False
+        return super().learn(
+            total_timesteps=total_timesteps,
+            callback=callback,
+            log_interval=log_interval,
+            tb_log_name=tb_log_name or type(self).__name__,
+            reset_num_timesteps=reset_num_timesteps,
+            progress_bar=progress_bar,
+        )
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        env_was_reset = reset_num_timesteps or self._last_obs is None
+        result = super()._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        self._start_masks(env_was_reset)
+        self.resumed = state.restore_pending(self)
+        return result
+
+    @classmethod
+    def resume(
+        cls: type[SelfRegularizedDQN], path: str | Path, env: GymEnv | None = None
+    ) -> SelfRegularizedDQN:
+        """The model of a checkpoint (see ``CheckpointCallback``): ``resume(path).learn()``
+        continues as if it had never been interrupted.
+
+        :param path: a folder of checkpoints (its newest is taken) or one checkpoint
+        :param env: an environment built as in the saved run; without it, one is made from its id
+        """
+        return checkpointing.resume(cls, path, env)
+
+    def save_weights(self, path: str | Path) -> None:
+        """Write the networks only, to share: such a file cannot run code when it is loaded."""
+        weights.save_weights(self, path)
+
+    def load_weights(self: SelfRegularizedDQN, path: str | Path) -> SelfRegularizedDQN:
+        """Read what ``save_weights`` wrote, into a model of the same algorithm and sizes."""
+        weights.load_weights(self, path)
+        return self
+
+    def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
+        """As SB3's ``save``; of what is ours, plain values only: no pickled classes."""
+        with plain_values(self):
+            super().save(path, exclude, include)
+
+    def set_parameters(
+        self,
+        load_path_or_dict: str | TensorDict,
+        exact_match: bool = True,
+        device: th.device | str = "auto",
+    ) -> None:
+        """As SB3's. ``load(path, averaging=...)`` starts or drops the average as asked for."""
+        parts: Any = load_path_or_dict
+        if not isinstance(parts, dict):
+            parts = load_from_zip_file(parts, device=device, load_data=False)[1]
+        if self._loading:
+            parts = self._fit_average(parts)
+            self._loading = False
+        fused = [group.get("fused") for group in self.policy.optimizer.param_groups]
+        super().set_parameters(parts, exact_match, device)
+        # The fast path belongs to this model, not to the one that was saved
+        for group, setting in zip(self.policy.optimizer.param_groups, fused):
+            if setting is not None or "fused" in group:
+                group["fused"] = setting
+        lay_out_like_parameters(self.policy.optimizer)
+
+    def _fit_average(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """Saved parameters with the average this model has: as saved, dropped, or started anew."""
+        prefix = "average.network."
+        saved = parts.get("policy", {})
+        if any(name.startswith(prefix) for name in saved) == bool(self.averaging):
+            return parts
+        fitting = {name: value for name, value in saved.items() if not name.startswith(prefix)}
+        if self.averaging:
+            acting = self._acting_network()
+            name = next(name for name, module in self.policy.named_modules() if module is acting)
+            for key in acting.state_dict():
+                fitting[f"{prefix}{key}"] = saved[f"{name}.{key}"]
+        return {**parts, "policy": fitting}
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        modules, variables = super()._get_torch_save_params()
+        return [*modules, *(["caution"] if self.caution is not None else [])], variables
+
+    def _excluded_save_params(self) -> list[str]:
+        ours = ["_preprocessor", "_fused_adam", "_online_parameters", "_mask_source"]
+        ours += ["bad_batch_path", "resumed", "_loading"]
+        return [*super()._excluded_save_params(), *ours]

@@ -1,4 +1,4 @@
-"""A batch of transitions together with what the networks say about it."""
+"""A batch of transitions together with the network outputs that the losses need."""
 
 from collections.abc import Callable, Collection
 from functools import cached_property
@@ -8,6 +8,8 @@ import torch as th
 from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
 from torch import nn
 
+from sb3_cpp.deep import masks
+
 Forward = Callable[[nn.Module, Any], th.Tensor]
 
 
@@ -16,19 +18,21 @@ def plain_forward(network: nn.Module, observations: PyTorchObs) -> th.Tensor:
 
 
 class Batch:
-    """Transitions (s, a, r, s', d) and the values of the online and the target networks at s and s'.
+    """Transitions (s, a, r, s', d) and the values of the online and target networks at s and s'.
 
-    Each network output is computed once, when it is first asked for: an algorithm pays only for what its target uses.
-    Columns (actions, rewards, dones, discounts) have shape (batch, 1), values have shape (batch, actions).
+    Each network output is computed lazily and once, so an algorithm pays only for what it uses.
+    Columns (actions, rewards, dones, discounts) have shape (batch, 1), values (batch, actions).
+    Where the environment masks actions, all values of invalid actions are ``masks.INVALID``.
 
-    :param samples: what the replay buffer gave
-    :param gamma: discount, where the samples bring none of their own (those of n-step replay do)
-    :param online: the learning Q-network
-    :param target: its target copy
+    :param samples: what the replay buffer returned
+    :param gamma: discount, unless the samples bring their own (n-step replay does)
+    :param online: the online Q-network
+    :param target: its target network
     :param forward: how a network is run on observations
-    :param stacked: s and s' one below the other, if the observations are one tensor
-    :param joint: target networks that will be asked for their values at s and at s': both then come from one forward
-    :param has_modes: whether the online network behaves differently when it learns (batch norm, dropout)
+    :param stacked: s and s' concatenated, if the observations are one tensor
+    :param joint: target networks needed at s and at s': one forward pass serves both
+    :param has_modes: whether the online network has dropout, batch norm or the like
+    :param n_actions: number of actions, to unpack action masks
     """
 
     def __init__(
@@ -41,33 +45,38 @@ class Batch:
         stacked: th.Tensor | None = None,
         joint: Collection[nn.Module] = (),
         has_modes: bool = True,
+        n_actions: int = 0,
     ) -> None:
-        self.actions = samples.actions.long()
+        actions = samples.actions.long()
+        self.mask: th.Tensor | None = None
+        self.next_mask: th.Tensor | None = None
+        if actions.shape[1] > 1:
+            words = masks.n_words(n_actions)
+            self.mask = masks.unpack(actions[:, 1 : 1 + words], n_actions)
+            self.next_mask = masks.unpack(actions[:, 1 + words :], n_actions)
+            actions = actions[:, :1]
+        self.actions = actions
         self.rewards = samples.rewards
         self.dones = samples.dones
-        # For n-step replay the discount of each transition is gamma**n (less where an episode ended early)
+        # n-step replay discounts each transition by gamma**n, less where an episode ended early
         self.discounts = samples.discounts if samples.discounts is not None else gamma
         self._observations: PyTorchObs = samples.observations
         self._next_observations: PyTorchObs = samples.next_observations
         if stacked is not None:
             self._observations, self._next_observations = stacked.chunk(2)
         self._online, self._target = online, target
-        self._forward, self._stacked, self._joint, self._has_modes = (
-            forward,
-            stacked,
-            joint,
-            has_modes,
-        )
-        self._memory: dict[Any, th.Tensor] = {}
+        self._forward, self._stacked = forward, stacked
+        self._joint, self._has_modes = joint, has_modes
+        self._cache: dict[Any, th.Tensor] = {}
 
     @cached_property
     def q(self) -> th.Tensor:
         """Online values at s, with gradient."""
-        return self.learning(self._online)
+        return self.online_values(self._online)
 
     @cached_property
     def next_q(self) -> th.Tensor:
-        """Online values at s', as the network acts: without dropout and without touching batch-norm statistics."""
+        """Online values at s', in evaluation mode: no dropout, batch-norm statistics untouched."""
         switch = self._has_modes and self._online.training
         if switch:
             self._online.train(False)
@@ -75,49 +84,54 @@ class Batch:
             values = self._forward(self._online, self._next_observations)
         if switch:
             self._online.train(True)
-        return values
+        return values if self.next_mask is None else masks.apply(values, self.next_mask)
 
     @property
     def target_q(self) -> th.Tensor:
         """Target values at s."""
-        return self.frozen(self._target)
+        return self.target_values(self._target)
 
     @property
     def next_target_q(self) -> th.Tensor:
         """Target values at s'."""
-        return self.frozen_next(self._target)
+        return self.next_target_values(self._target)
 
-    def learning(self, network: nn.Module) -> th.Tensor:
-        """Values of a learning network at s, with gradient."""
+    def online_values(self, network: nn.Module) -> th.Tensor:
+        """Values of an online network at s, with gradient."""
         with th.enable_grad():
-            return self._forward(network, self._observations)
+            values = self._forward(network, self._observations)
+            return values if self.mask is None else masks.apply(values, self.mask)
 
-    def frozen(self, network: nn.Module) -> th.Tensor:
-        """Values of a target network at s, computed once."""
+    def target_values(self, network: nn.Module) -> th.Tensor:
+        """Values of a target network at s."""
         return self._evaluate(network, "s", self._observations)
 
-    def frozen_next(self, network: nn.Module) -> th.Tensor:
-        """Values of a target network at s', computed once."""
+    def next_target_values(self, network: nn.Module) -> th.Tensor:
+        """Values of a target network at s'."""
         return self._evaluate(network, "s'", self._next_observations)
 
     def _evaluate(self, network: nn.Module, state: str, observations: PyTorchObs) -> th.Tensor:
-        if (network, state) not in self._memory:
+        if (network, state) not in self._cache:
             with th.no_grad():
                 if self._stacked is not None and network in self._joint:
                     now, later = self._forward(network, self._stacked).chunk(2)
-                    self._memory.update({(network, "s"): now, (network, "s'"): later})
+                    found = {(network, "s"): now, (network, "s'"): later}
                 else:
-                    self._memory[network, state] = self._forward(network, observations)
-        return self._memory[network, state]
+                    found = {(network, state): self._forward(network, observations)}
+            if self.mask is not None and self.next_mask is not None:
+                mask = {"s": self.mask, "s'": self.next_mask}
+                found = {key: masks.apply(values, mask[key[1]]) for key, values in found.items()}
+            self._cache.update(found)
+        return self._cache[network, state]
 
-    def once(self, name: str, compute: Callable[[], th.Tensor]) -> th.Tensor:
-        """A quantity that several hooks need, computed for the first of them."""
-        if name not in self._memory:
-            self._memory[name] = compute()
-        return self._memory[name]
+    def cached(self, name: str, compute: Callable[[], th.Tensor]) -> th.Tensor:
+        """A quantity that several hooks need, computed by the first one that asks."""
+        if name not in self._cache:
+            self._cache[name] = compute()
+        return self._cache[name]
 
-    def taken(self, values: th.Tensor) -> th.Tensor:
-        """The value of the action taken, shape (batch, 1)."""
+    def gather_actions(self, values: th.Tensor) -> th.Tensor:
+        """``values(s, a)`` of the actions in the batch, shape (batch, 1)."""
         return values.gather(1, self.actions)
 
     def bootstrap(self, next_values: th.Tensor) -> th.Tensor:

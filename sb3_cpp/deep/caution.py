@@ -1,113 +1,138 @@
-"""zeta during deep learning: one rule, fed at every gradient step, asked at every target update."""
+"""The mixing coefficient zeta in deep learning: measured at every gradient step, set at every
+target update."""
 
+import importlib
+import math
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp import coefficients as rules
+from sb3_cpp import coefficients
 from sb3_cpp.checks import InvalidArgument, check_number
 
 
 class Estimate(NamedTuple):
-    """What the rules are computed from."""
+    """What a rule for zeta is computed from."""
 
-    mean: float  # m_K, running mean of the advantage
-    ratio: float  # m_K / M_K
-    log_c: float | None  # log(C_K + B_K); None where the policies are not regularised
+    m_K: float  # running mean of the advantage
+    M_K: float  # running maximum (or scale) of the advantage
+    ratio: float  # m_K / M_K, clipped to [0, 1]; 0 where M_K = 0
+    K: int  # number of target updates since learning began
     gamma: float
     r_max: float
+    log_C_K: float  # log of the bound C_K + B_K; nan where the policies are not regularised
+
+    @property
+    def C_K(self) -> float:
+        """The bound itself, which may underflow to 0."""
+        return math.exp(min(self.log_C_K, 700.0))
 
 
-def _log_c(estimate: Estimate) -> float:
-    assert estimate.log_c is not None, "this rule needs C_K"
-    return estimate.log_c
+Rule = Callable[[Estimate], float]
 
-
-# Printed constants: the experiments reproduce the paper's figures (sb3_cpp.coefficients explains printed and exact).
-RULES: dict[str, Callable[[Estimate], float]] = {
-    "dcpp": lambda e: rules.dcpp(e.ratio, _log_c(e)),
-    "linear_cpp": lambda e: rules.linear_cpp(e.mean, _log_c(e), e.gamma),
-    "dcpi": lambda e: rules.dcpi(e.ratio),
-    "cpi": lambda e: rules.cpi(e.mean, e.gamma, e.r_max),
-    "spi": lambda e: rules.approximate_spi(e.mean, e.gamma, e.r_max),
-    "measured": lambda e: rules.measured_spi(e.ratio),
-    "typical": lambda e: rules.measured_spi(e.ratio),
-}
-# The rules that measure the step itself: m_K is the mean of the advantages of the new policy over the old one, one per state,
-# and M_K not the largest of them but the largest of this, which C_K only bounds. Distances are ``sum_a |new - old|``.
-SCALES: dict[str | float, Callable[[th.Tensor, th.Tensor], th.Tensor]] = {
-    "measured": lambda advantages, distances: (
-        distances.max() * (advantages.max() - advantages.min())
-    ),
-    "typical": lambda advantages, distances: distances.mean() * advantages.std(correction=0),
+# Printed constants, with which the paper's figures were made (coefficients.py explains them)
+RULES: dict[str, Rule] = {
+    "dcpp": lambda e: coefficients.dcpp(e.ratio, e.log_C_K),
+    "dcpi": lambda e: coefficients.dcpi(e.ratio),
+    "cpi": lambda e: coefficients.cpi(e.m_K, e.gamma, e.r_max),
+    "spi": lambda e: coefficients.approximate_spi(e.m_K, e.gamma, e.r_max),
+    "typical": lambda e: coefficients.measured_spi(e.ratio),
 }
 
 
 class Caution:
-    """The coefficient ``zeta`` and the measurements behind it.
+    """The coefficient ``zeta`` and the running measurements it is computed from.
 
-    :param rule: the name of a rule, or a fixed number in [0, 1]
-    :param allowed: the names of the rules the algorithm can use
-    :param rho1: decay of the running mean m_K of the advantage
-    :param rho2: decay of its running maximum M_K
-    :param r_max: bound of the absolute reward
+    :param rule: name of a rule, "module:function" of one, a function of :class:`Estimate`,
+        or a fixed number in [0, 1]
+    :param allowed: names of the rules that fit the algorithm
+    :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
+    :param rho2: decay of its running maximum M_K, in [0, 1)
+    :param r_max: bound of the absolute reward, > 0
     """
 
     def __init__(
-        self, rule: str | float, allowed: Collection[str], rho1: float, rho2: float, r_max: float
+        self,
+        rule: str | float | Rule,
+        allowed: Collection[str],
+        rho1: float,
+        rho2: float,
+        r_max: float,
     ) -> None:
-        if isinstance(rule, str):
-            if rule not in allowed:
+        # Before the first target update pi- is a random network: nothing to be cautious about
+        self.zeta = 1.0
+        self._rule: Rule | None = None
+        self.argument: str | float | Rule = rule
+        if callable(rule):
+            self._rule = rule
+        elif isinstance(rule, str):
+            if rule not in allowed and ":" not in rule:
                 raise InvalidArgument(
-                    f"zeta must be a number in [0, 1] or one of {', '.join(allowed)}, got {rule!r}"
+                    "zeta must be a number in [0, 1], a function of an Estimate, or one of "
+                    f"{', '.join(allowed)}, got {rule!r}"
                 )
-            self.rule: str | float = rule
-            self.zeta = 1.0  # before the first target update the old policy is a random network: nothing to be cautious about
+            self._rule = RULES[rule] if rule in allowed else rule_from_name(rule)
         else:
-            self.rule = self.zeta = check_number("zeta", rule, 0.0, 1.0)
+            self.argument = self.zeta = check_number("zeta", rule, 0.0, 1.0)
         self.r_max = check_number("r_max", r_max, 0.0, low_open=True)
-        self.tracker = rules.AdvantageTracker(
+        self.tracker = coefficients.AdvantageTracker(
             check_number("rho1", rho1, 0.0, 1.0, high_open=True),
             check_number("rho2", rho2, 0.0, 1.0, high_open=True),
         )
 
-    def changed(self, allowed: Collection[str], **settings: Any) -> "Caution":
-        """The same with other settings (``zeta``, ``rho1``, ``rho2``, ``r_max``), and with the measurements so far, if fit."""
-        if not settings:
-            return self
-        old = {
-            "zeta": self.rule,
-            "rho1": self.tracker.rho1,
-            "rho2": self.tracker.rho2,
-            "r_max": self.r_max,
-        }
-        new = {**old, **settings}
-        other = Caution(new["zeta"], allowed, new["rho1"], new["rho2"], new["r_max"])
-        if SCALES.get(other.rule) is SCALES.get(self.rule):  # else they are of something else
-            other.tracker.mean, other.tracker.maximum = self.tracker.mean, self.tracker.maximum
-        if isinstance(other.rule, str):  # until it is asked
-            other.zeta = self.zeta
-        return other
+    def observe(self, mean: th.Tensor, maximum: th.Tensor) -> None:
+        """Include the mean and the maximum (or scale) of the advantages of one batch."""
+        self.tracker.update(mean, maximum)
 
-    @property
-    def measures_the_step(self) -> bool:
-        """Whether the rule asks for the step from the old policy to the new one, not for that to the greedy policy."""
-        return self.rule in SCALES
-
-    def observe(self, advantages: th.Tensor, distances: th.Tensor | None = None) -> None:
-        """Take in the advantages of a batch, one per state, and, for a rule that measures the step, the distances."""
-        largest = (
-            advantages.max() if distances is None else SCALES[self.rule](advantages, distances)
-        )
-        self.tracker.update(advantages.mean(), largest)
-
-    def refresh(self, gamma: float, log_c: float | None = None) -> dict[str, float]:
-        """Set zeta for the next iteration; returns it with m_K and M_K, or, with nothing observed yet, as it was."""
+    def update_zeta(self, K: int, gamma: float, log_c: float = math.nan) -> dict[str, float]:
+        """Set zeta for the next iteration. Returns zeta, and m_K and M_K if there are any yet."""
         mean, maximum = self.tracker.mean, self.tracker.maximum
         if mean is None or maximum is None:
             return {"zeta": self.zeta}
-        if isinstance(self.rule, str):
-            estimate = Estimate(float(mean), float(self.tracker.ratio), log_c, gamma, self.r_max)
-            self.zeta = RULES[self.rule](estimate)
-        return {"zeta": self.zeta, "m_K": float(mean), "M_K": float(maximum)}
+        m, M = float(mean), float(maximum)
+        if self._rule is not None:
+            ratio = float(self.tracker.ratio)
+            zeta = self._rule(Estimate(m, M, ratio, K, gamma, self.r_max, log_c))
+            self.zeta = check_number("the result of zeta's function", zeta, 0.0, 1.0)
+        return {"zeta": self.zeta, "m_K": m, "M_K": M}
+
+    # Saved and loaded as the networks are, as tensors. NaN stands for "not measured yet".
+
+    def state_dict(self) -> dict[str, th.Tensor]:
+        nothing = th.tensor(math.nan)
+        mean, maximum = self.tracker.mean, self.tracker.maximum
+        return {
+            "zeta": th.tensor(self.zeta, dtype=th.float64),
+            "mean": nothing if mean is None else mean.clone(),
+            "maximum": nothing if maximum is None else maximum.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, th.Tensor], strict: bool = True) -> None:
+        if self._rule is not None:  # else the fixed number may be a new one
+            self.zeta = float(state["zeta"])
+        if not state["mean"].isnan():
+            self.tracker.mean = state["mean"].clone()
+            self.tracker.maximum = state["maximum"].clone()
+
+
+def name_of_rule(rule: Rule) -> str:
+    """``module:function``, under which a function given as zeta is saved."""
+    return f"{rule.__module__}:{getattr(rule, '__qualname__', type(rule).__qualname__)}"
+
+
+def rule_from_name(name: str) -> Rule:
+    """The function behind ``module:function``."""
+    module, _, path = name.partition(":")
+    try:
+        found: object = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+        if callable(found):
+            return found
+    except (ImportError, AttributeError, ValueError):
+        pass
+    raise InvalidArgument(
+        f"zeta must be a function that can be imported, got {name!r}; "
+        "give it again, as in load(path, zeta=my_rule)"
+    )

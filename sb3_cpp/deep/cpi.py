@@ -3,71 +3,118 @@
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_cpp.deep.acting import ActingDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.caution import Caution
-from sb3_cpp.deep.cautious import CautiousDQN
+from sb3_cpp.deep.caution import Caution, Rule
 from sb3_cpp.regularization import greedy_advantage, log_mixture, log_one_hot, projection_loss
 
 
-class DeepCPI(CautiousDQN, ActingDQN):
+class DeepCPI(ActingDQN):
     """
-    Deep conservative policy iteration: a Q-network and a policy network that moves towards the greedy policy only as far as
-    zeta allows (Vieillard, Pietquin, Geist 2020, "Deep Conservative Policy Iteration").
+    Deep conservative policy iteration: a Q-network, and a policy network that moves towards the
+    greedy policy with the mixing coefficient zeta (Vieillard, Pietquin, Geist 2020, "Deep
+    Conservative Policy Iteration").
 
     ``y = r + gamma (1-d) sum_a pi-(a|s') Q-(s',a)``, and the policy network minimises
-    ``KL( pi || stopgrad[(1-zeta) pi- + zeta greedy(Q)] )``.
-    Acts epsilon-greedily on the most probable action of the policy network.
+    ``KL( pi || stopgrad[(1-zeta) pi- + zeta greedy(Q)] )``. Acts epsilon-greedily on the most
+    probable action of the policy network.
 
-    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
-    :param env: The environment to learn from (if registered in Gym, can be str)
-    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
-    :param zeta: how far the greedy policy is let in: a rule ("dcpi", "cpi", "spi" = approximate SPI), recomputed at every
-        target update, or a fixed number in [0, 1] (the paper's ablation: 0.01 and 0.5)
+    The parameters up to ``device`` are those of DQN, the last ones those of
+    :class:`RegularizedDQN`.
+
+    :param zeta: mixing coefficient of the greedy policy, set at every target update by a rule
+        ("dcpi", "cpi", "spi" = approximate SPI) or a function of
+        :class:`~sb3_cpp.deep.caution.Estimate`; or a fixed number in [0, 1] (the paper's ablation:
+        0.01 and 0.5)
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of its running maximum M_K, in [0, 1)
     :param r_max: bound of the absolute reward, > 0, for the rules "cpi" and "spi"
-    :param loss: of the Q-values: "mse" or "huber"
-    :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
     """
 
-    rules = ("dcpi", "cpi", "spi")
+    zeta_rules = ("dcpi", "cpi", "spi")
+    caution: Caution
 
     def __init__(
         self,
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
-        *dqn_args: Any,
-        zeta: str | float = "dcpi",
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        *,
+        zeta: str | float | Rule = "dcpi",
         rho1: float = 0.99,
         rho2: float = 0.9999,
         r_max: float = 1.0,
         loss: str = "mse",
-        **kwargs: Any,
+        behaviour: str = "epsilon_greedy",
+        averaging: int = 0,
+        fast: bool | None = None,
+        _init_setup_model: bool = True,
     ) -> None:
-        self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
-        super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+        self.zeta, self.rho1, self.rho2, self.r_max = zeta, rho1, rho2, r_max
+        super().__init__(
+            policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
+            train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
+            optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
+            exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
+            tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
+            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+        )  # fmt: skip
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        self._make_caution(self.zeta, self.rho1, self.rho2, self.r_max)
+
+    @property
+    def behaviour_temperature(self) -> float:
+        """The acting network gives logits."""
+        return 1.0
 
     def _target(self, batch: Batch) -> th.Tensor:
-        previous = th.softmax(batch.frozen_next(self.acting_net_target), dim=1)
+        previous = th.softmax(batch.next_target_values(self.acting_net_target), dim=1)
         return batch.bootstrap((previous * batch.next_target_q).sum(dim=1, keepdim=True))
 
     def _log_previous(self, batch: Batch) -> th.Tensor:
         """The target policy pi- at s."""
-        return batch.once(
-            "log_previous", lambda: th.log_softmax(batch.frozen(self.acting_net_target), dim=1)
+        return batch.cached(
+            "log_previous",
+            lambda: th.log_softmax(batch.target_values(self.acting_net_target), dim=1),
         )
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy = th.log_softmax(self._acting_values(batch), dim=1)
-        log_mix = log_mixture(log_one_hot(batch.q.detach()), self._log_previous(batch), self.zeta)
+        log_greedy = log_one_hot(batch.q.detach())
+        log_mix = log_mixture(log_greedy, self._log_previous(batch), self.caution.zeta)
         return {**super()._losses(batch, target), "policy": projection_loss(log_policy, log_mix)}
 
     def _update_statistics(self, batch: Batch) -> None:
-        self.caution.observe(greedy_advantage(batch.q.detach(), self._log_previous(batch)))
+        advantages = greedy_advantage(batch.q.detach(), self._log_previous(batch))
+        self.caution.observe(advantages.mean(), advantages.max())
 
     def _on_iteration_end(self) -> dict[str, float]:
-        return self.caution.refresh(self.gamma)
+        return self.caution.update_zeta(self.iteration, self.gamma)

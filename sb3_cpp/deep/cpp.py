@@ -1,20 +1,18 @@
 """Deep cautious policy programming (CPP)."""
 
-import math
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 
-from sb3_cpp.checks import check_choice, check_number
+from sb3_cpp.checks import check_number
 from sb3_cpp.coefficients import log_policy_change_bound, policy_change_bound
+from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.caution import RULES, Caution
-from sb3_cpp.deep.cautious import CautiousDQN
-from sb3_cpp.deep.cvi import preference_target
-from sb3_cpp.deep.mdqn import munchausen_target
+from sb3_cpp.deep.caution import Caution, Rule
 from sb3_cpp.regularization import (
     greedy_advantage,
     log_boltzmann,
@@ -25,159 +23,156 @@ from sb3_cpp.regularization import (
 )
 
 
-class DeepCPP(CautiousDQN):
+class DeepCPP(RegularizedDQN):
     """
-    Deep cautious policy programming: entropy- and KL-regularised DQN whose policy moves towards its greedy step only as
-    far as zeta allows (Zhu, Kitamura, Matsubara 2022, "Cautious Policy Programming", Algorithm 2).
+    Deep cautious policy programming, the paper's Algorithm 2: entropy- and KL-regularised DQN whose
+    policy is pulled back to the previous one, the less so the larger the coefficient zeta
+    (Zhu, Kitamura, Matsubara 2022, "Cautious Policy Programming").
 
-    With ``pi-`` the policy of the target network and ``pi`` that of the online network, the loss is
-    ``E (Q(s,a) - y)^2 + projection_coef * temperature^2 * E KL( pi || stopgrad[zeta G Q + (1-zeta) pi-] )``.
-    The weight is in these units because the KL is a pure number whose curvature in Q is 1/temperature^2: the paper's plain
-    sum is ``projection_coef = 1/temperature^2``.
+    With ``pi- = softmax(Q- / entropy weight)`` of the target network and ``G Q ~ pi-^alpha
+    exp(Q / temperature)`` of the online network, the loss is
+    ``E (Q(s,a) - y)^2 + E KL( G Q || stopgrad[zeta G Q + (1-zeta) pi-] )``.
 
-    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
-    :param env: The environment to learn from (if registered in Gym, can be str)
-    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
-    :param alpha: share of the KL weight, in [0, 1); the rest of the temperature is entropy weight, which adds up to
-        ``(1-alpha) temperature log(actions) / (1-gamma)`` to a value: 0.5 with the defaults, gamma 0.99 and 5 actions, and 2
-        with the paper's 0.001 / 0.0134
-    :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward; the paper's is 0.0134
-    :param zeta: how far a new policy is let in, recomputed at every target update by a rule: "typical" and "measured" measure
-        the step on the batches, as E-SPI's ``A / (delta * range)``, "typical" with the mean distance for the largest one and
-        the standard deviation for the range; "dcpp" is the paper's, "linear_cpp", "dcpi", "cpi" and "spi" are others it
-        names; or a fixed number in [0, 1]; 1 is plain regularised DQN
+    What zeta does: both arguments of the KL contain the same policy G Q, so the loss is 0 only at
+    ``G Q = pi-`` (or zeta = 1). It pulls towards the *old* policy, and zeta weakens the pull, by
+    1 - zeta for small steps. It does not project onto the mixture.
+
+    The defaults are the paper's numbers. Open readings of the paper: alpha is .9254 with the KL
+    weight .0124 and the entropy weight .001 (the default), or .0746 with the two names swapped;
+    M_K is a maximum (the printed minimum would make zeta 1 for ever, which is ``zeta=1.0``).
+
+    The parameters up to ``device`` are those of DQN, the last ones those of
+    :class:`RegularizedDQN`.
+
+    :param alpha: share of the KL weight in the temperature, in [0, 1)
+    :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward
+    :param zeta: mixing coefficient of the new policy, set at every target update by a rule: "dcpp"
+        (the paper's ``1/C_K m_K/M_K``), "dcpi", "cpi", "spi", or a function of
+        :class:`~sb3_cpp.deep.caution.Estimate`; or a fixed number in [0, 1]
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of its running maximum M_K, in [0, 1)
     :param r_max: bound of the absolute reward, > 0, for C_K
     :param error_bound: bound of the error of one backup, >= 0; adds B_K to C_K
-    :param projection_coef: weight of the projection, >= 0, a pure number of order 1 to 100: smoother against faster
-    :param form: "explicit" learns Q with the regularisation in the target; "implicit" learns the preferences
-        ``Psi = Q + sigma log pi-`` with CVI's target, where ``pi = softmax(Psi / temperature)`` is exact; "munchausen" learns
-        them with Munchausen DQN's target, where ``temperature log pi-`` has a lower bound: with zeta = 1 it is that algorithm
-    :param munchausen_clip: that bound, <= 0, of the form "munchausen"
-    :param loss: of the Q-values: "mse" (paper) or "huber"
-    :param averaging: gradient steps over which the weights are averaged of the network that ``predict(deterministic=True)``
-        asks, so that the policy that is deployed moves slowly too; 0 (paper) asks the newest. Learning does not depend on it
-    :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
+    :param projection_coef: None for the paper's plain sum of the two losses, or a number c >= 0 for
+        the weight ``c temperature^2``, which puts the KL into the units of the value loss
     """
 
     supports_n_steps = False
-    rules = tuple(RULES)
+    zeta_rules = ("dcpp", "dcpi", "cpi", "spi")
+    caution: Caution
 
     def __init__(
         self,
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
-        *dqn_args: Any,
-        alpha: float = 0.9,
-        temperature: float = 0.03,
-        zeta: str | float = "typical",
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 64,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 8000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        *,
+        alpha: float = 0.9254,
+        temperature: float = 0.0134,
+        zeta: str | float | Rule = "dcpp",
         rho1: float = 0.99,
         rho2: float = 0.9999,
         r_max: float = 1.0,
         error_bound: float = 0.0,
-        projection_coef: float = 10.0,
-        form: str = "munchausen",
-        munchausen_clip: float = -1.0,
+        projection_coef: float | None = None,
         loss: str = "mse",
-        averaging: int = 2000,
-        **kwargs: Any,
+        behaviour: str = "epsilon_greedy",
+        averaging: int = 0,
+        fast: bool | None = None,
+        _init_setup_model: bool = True,
     ) -> None:
-        self.alpha, self.temperature, self.error_bound = alpha, temperature, error_bound
-        self.projection_coef, self.form, self.munchausen_clip = (
-            projection_coef,
-            form,
-            munchausen_clip,
-        )
-        self.caution = Caution(zeta, self.rules, rho1, rho2, r_max)
-        super().__init__(policy, env, *dqn_args, loss=loss, averaging=averaging, **kwargs)
+        self.alpha, self.temperature, self.zeta = alpha, temperature, zeta
+        self.rho1, self.rho2, self.r_max = rho1, rho2, r_max
+        self.error_bound, self.projection_coef = error_bound, projection_coef
+        super().__init__(
+            policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
+            train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
+            optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
+            exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
+            tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
+            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+        )  # fmt: skip
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
         self.alpha = check_number("alpha", self.alpha, 0.0, 1.0, high_open=True)
         self.temperature = check_number("temperature", self.temperature, 0.0, low_open=True)
         self.error_bound = check_number("error_bound", self.error_bound, 0.0)
-        self.projection_coef = check_number("projection_coef", self.projection_coef, 0.0)
-        self.form = check_choice("form", self.form, ("explicit", "implicit", "munchausen"))
-        self.munchausen_clip = check_number("munchausen_clip", self.munchausen_clip, -math.inf, 0.0)
+        if self.projection_coef is not None:
+            self.projection_coef = check_number("projection_coef", self.projection_coef, 0.0)
+        self._make_caution(self.zeta, self.rho1, self.rho2, self.r_max)
 
     @property
     def behaviour_temperature(self) -> float:
-        """Explicit form: at a fixed point ``log pi = Q/T + alpha log pi``, so pi = softmax(Q / ((1-alpha) T))."""
-        return (
-            (1.0 - self.alpha) * self.temperature if self.form == "explicit" else self.temperature
-        )
-
-    def _log_previous(self, target_values: th.Tensor) -> th.Tensor:
-        """The policy pi- of the target network.
-
-        Explicit form: the closure of ``log pi_K = sum_j alpha^j Q_{K-j} / T`` for a slowly moving Q.
-        """
-        return log_boltzmann(target_values, self.behaviour_temperature)
-
-    def _log_policy(self, values: th.Tensor, log_previous: th.Tensor) -> th.Tensor:
-        """The policy of the online network, which is also the regularised greedy step G Q."""
-        if self.form != "explicit":
-            return log_boltzmann(values, self.temperature)
-        return log_greedy(values, log_previous, self.alpha, self.temperature)
+        """The entropy weight: at a fixed point ``log pi = Q/T + alpha log pi``."""
+        return (1.0 - self.alpha) * self.temperature
 
     def _joint_networks(self) -> list[nn.Module]:
         return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
-        if self.form == "implicit":
-            return preference_target(batch, self.alpha, self.temperature)
-        if self.form == "munchausen":
-            return munchausen_target(batch, self.alpha, self.temperature, self.munchausen_clip)
-        log_previous = self._log_previous(batch.next_target_q)
-        log_policy = self._log_policy(batch.next_q, log_previous)
+        """``y = r + gamma (1-d) sum_a p [Q- - tau log p - sigma log(p / pi-)]``, ``p = G Q`` at s'
+        (Eq. value_loss, with the signs of a bonus for entropy and a penalty for distance)."""
+        log_previous = log_boltzmann(batch.next_target_q, self.behaviour_temperature)
+        log_policy = log_greedy(batch.next_q, log_previous, self.alpha, self.temperature)
         value = regularized_value(
             log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature
         )
         return batch.bootstrap(value)
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
+        """Eq. value_loss and Eq. policy_loss."""
         log_policy, log_previous = self._policies(batch)
-        log_mix = log_mixture(log_policy.detach(), log_previous, self.zeta)
-        weight = self.projection_coef * self.temperature**2
-        return {
-            **super()._losses(batch, target),
-            "projection": weight * projection_loss(log_policy, log_mix),
-        }
-
-    def _log_previous_now(self, batch: Batch) -> th.Tensor:
-        """pi- at s, for the statistics and for the projection."""
-        return batch.once("log_previous", lambda: self._log_previous(batch.target_q))
+        log_mix = log_mixture(log_policy.detach(), log_previous, self.caution.zeta)
+        projection = projection_loss(log_policy, log_mix)
+        if self.projection_coef is not None:
+            projection = self.projection_coef * self.temperature**2 * projection
+        return {**super()._losses(batch, target), "projection": projection}
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
-        log_previous = self._log_previous_now(batch)
-        with th.enable_grad():  # whoever asks first, the projection needs it
-            return batch.once(
-                "log_policy", lambda: self._log_policy(batch.q, log_previous)
-            ), log_previous
+        """G Q and pi- at s. pi- is the closure of ``log pi_K = sum_j alpha^j Q_{K-j} / T``
+        for a slowly moving Q."""
+        log_previous = batch.cached(
+            "log_previous", lambda: log_boltzmann(batch.target_q, self.behaviour_temperature)
+        )
+        with th.enable_grad():  # the projection loss needs the gradient, whoever asks first
+            log_policy = batch.cached(
+                "log_policy",
+                lambda: log_greedy(batch.q, log_previous, self.alpha, self.temperature),
+            )
+        return log_policy, log_previous
 
     def _update_statistics(self, batch: Batch) -> None:
-        log_policy, log_previous = self._policies(batch)
-        q = batch.q.detach()
-        if self.form != "explicit":  # Psi = Q + sigma log pi-
-            lowest = self.munchausen_clip if self.form == "munchausen" else -math.inf
-            q = q - self.alpha * (self.temperature * log_previous).clamp_min(lowest)
-        if not self.caution.measures_the_step:
-            self.caution.observe(greedy_advantage(q, log_previous))
-            return
-        change = log_policy.detach().exp() - log_previous.exp()
-        self.caution.observe((change * q).sum(-1), change.abs().sum(-1))
+        """m_K and M_K of ``A(s) = max_a Q(s,a) - sum_a pi-(a|s) Q(s,a)`` (Eq. adaptive_zeta)."""
+        advantages = greedy_advantage(batch.q.detach(), self._policies(batch)[1])
+        self.caution.observe(advantages.mean(), advantages.max())
 
     def _on_iteration_end(self) -> dict[str, float]:
-        bound = (
-            self.iteration,
-            self.alpha,
-            self.gamma,
-            self.temperature,
-            self.caution.r_max,
-            self.error_bound,
-        )
-        return {
-            **self.caution.refresh(self.gamma, log_policy_change_bound(*bound)),
-            "C_K": policy_change_bound(*bound),
-        }
+        """zeta for the next iteration (Eq. cpp_zeta)."""
+        weights = (self.alpha, self.gamma, self.temperature)
+        bound = (self.iteration, *weights, self.caution.r_max, self.error_bound)
+        log_c = log_policy_change_bound(*bound)
+        measured = self.caution.update_zeta(self.iteration, self.gamma, log_c)
+        return {**measured, "C_K": policy_change_bound(*bound)}

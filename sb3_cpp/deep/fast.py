@@ -1,93 +1,180 @@
-"""The same arithmetic, faster: what may be rearranged without changing results beyond float rounding."""
+"""The fast path: the same arithmetic rearranged. Results change by float rounding only."""
 
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common import torch_layers
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.dqn import policies as dqn_policies
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.modules import module as module_hooks
 
-from sb3_cpp.deep.policies import ActingNetwork
-from sb3_cpp.deep.quick_forward import fast_layers, hooks_everywhere, is_known, is_special, run
+from sb3_cpp.deep import averaging, policies
 
-# Layers, and classes of SB3 made of them, that compute the same whether a network learns or acts
-MODELESS = (
-    *(
-        f"torch.nn.modules.{kind}"
-        for kind in ("linear", "conv", "activation", "container", "flatten")
-    ),
-    *("stable_baselines3.dqn.policies", "stable_baselines3.common.torch_layers"),
-    "sb3_cpp.deep.policies",
-)
-WITH_MODES = (nn.RReLU, nn.MultiheadAttention)  # in those files, but random when they learn
+# --- layers without the overhead of nn.Module.__call__, which costs as much as a small layer ------
 
-# The ways of acting that are "the largest value of one network"
-PLAIN_ACTING = (DQNPolicy._predict, ActingNetwork._predict)
+
+def _linear(layer: nn.Linear, x: th.Tensor) -> th.Tensor:
+    weight = layer._parameters.get("weight")
+    # A parametrised layer (weight norm, pruning) has no parameter of that name
+    return layer.forward(x) if weight is None else F.linear(x, weight, layer._parameters["bias"])
+
+
+def _conv2d(layer: nn.Conv2d, x: th.Tensor) -> th.Tensor:
+    weight = layer._parameters.get("weight")
+    if weight is None or layer.padding_mode != "zeros":
+        return layer.forward(x)
+    bias = layer._parameters["bias"]
+    return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+
+def _relu(layer: nn.ReLU, x: th.Tensor) -> th.Tensor:
+    return th.relu_(x) if layer.inplace else th.relu(x)
+
+
+def _flatten(layer: nn.Flatten, x: th.Tensor) -> th.Tensor:
+    return x.flatten(layer.start_dim, layer.end_dim)
+
+
+def _sequential(sequence: nn.Sequential, x: th.Tensor) -> th.Tensor:
+    for layer in sequence._modules.values():
+        x = run(layer, x)
+    return x
+
+
+def _chain(*names: str) -> Callable[[nn.Module, th.Tensor], th.Tensor]:
+    def forward(network: nn.Module, x: th.Tensor) -> th.Tensor:
+        for name in names:
+            x = run(network._modules[name], x)  # type: ignore[arg-type]
+        return x
+
+    return forward
+
+
+_FORWARD: dict[type[nn.Module], Callable[..., th.Tensor]] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _conv2d,
+    nn.ReLU: _relu,
+    nn.Flatten: _flatten,
+    nn.Sequential: _sequential,
+    torch_layers.NatureCNN: _chain("cnn", "linear"),
+    torch_layers.FlattenExtractor: _chain("flatten"),
+}
+
+
+@cache
+def _forward_of(kind: type[nn.Module]) -> Callable[..., th.Tensor] | None:
+    """How to run modules of this class. A features extractor of one's own may declare
+    ``fast_layers = ("layers",)``: its forward pass is these submodules in sequence."""
+    parts = vars(kind).get("fast_layers")
+    return _chain(*parts) if parts else _FORWARD.get(kind)
+
+
+def run(module: nn.Module, x: th.Tensor) -> th.Tensor:
+    """``module(x)``, equal to the bit; falls back to it for unknown or hooked modules.
+
+    The caller looks for hooks on all modules at once, with :func:`has_global_hooks`.
+    """
+    forward = _forward_of(type(module))  # type: ignore[arg-type]
+    return module(x) if forward is None or is_hooked(module) else forward(module, x)
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether :func:`run` computes this module itself."""
+    return _forward_of(type(module)) is not None and not is_hooked(module)  # type: ignore[arg-type]
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether this very module has a hook, a forward of its own, or a compiled call."""
+    hooks = module._forward_hooks or module._forward_pre_hooks
+    hooks = hooks or module._backward_hooks or module._backward_pre_hooks
+    overridden = "forward" in module.__dict__ or module._compiled_call_impl is not None
+    return bool(hooks) or overridden
+
+
+def has_global_hooks() -> bool:
+    """Whether ``torch.nn.modules.module.register_module_..._hook`` was used."""
+    return bool(module_hooks._has_any_global_hook())
+
+
+def must_call(*networks: nn.Module) -> bool:
+    """Whether hooks demand that these networks are called in the usual way."""
+    return has_global_hooks() or any(is_hooked(network) for network in networks)
+
+
+# --- networks -------------------------------------------------------------------------------------
+
+# Modules whose classes compute the same in training and in evaluation mode
+_WITHOUT_MODES = {
+    *(f"torch.nn.modules.{kind}" for kind in ("linear", "conv", "activation", "container")),
+    "torch.nn.modules.flatten",
+    dqn_policies.__name__,
+    torch_layers.__name__,
+    policies.__name__,
+    averaging.__name__,
+}
+_WITH_MODES = (nn.RReLU, nn.MultiheadAttention)  # exceptions inside those modules
 
 
 def has_modes(network: nn.Module) -> bool:
-    """Whether the network may behave differently when it learns; every layer that is not known counts as such."""
+    """Whether the network may behave differently in training mode; unknown layers count as such."""
     return any(
-        (type(module).__module__ not in MODELESS and fast_layers(type(module)) is None)
-        or isinstance(module, WITH_MODES)
+        isinstance(module, _WITH_MODES)
+        or (
+            type(module).__module__ not in _WITHOUT_MODES
+            and "fast_layers" not in vars(type(module))
+        )
         for module in network.modules()
     )
 
 
-def keep_mode(mode: bool) -> None:
-    """For a network without modes, in place of walking through its layers before every action to tell them."""
-
-
 def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
-    """A Q-network on observations that are preprocessed already, which stay as they are."""
+    """A Q-network on observations that are preprocessed already."""
     assert isinstance(network, QNetwork)
     values, features = network._modules["q_net"], network._modules["features_extractor"]
     assert values is not None
     assert features is not None
-    if not is_known(features):  # it might work on its input in place, and others need that input
+    if not is_known(features):  # it may change its input in place, which other networks share
         observations = observations.clone()
     return run(values, run(features, observations))
 
 
-def must_be_called(*networks: nn.Module) -> bool:
-    """Whether a hook, or something else around a network itself, waits for the network to be called in the usual way."""
-    return hooks_everywhere() or any(is_special(network) for network in networks)
-
-
-def acts_plainly(policy: BasePolicy, network: nn.Module) -> bool:
-    """Whether the policy's actions are the largest values of the network and nobody has changed how they are asked for."""
-    own = (
-        type(policy).predict is BasePolicy.predict
-        and type(policy).obs_to_tensor is BasePolicy.obs_to_tensor
-    )
+def acts_greedily(policy: BasePolicy, network: nn.Module) -> bool:
+    """Whether the policy's actions are the argmax of the network, and no subclass changed that."""
+    policy_class = type(policy)
     return (
-        own
-        and type(policy)._predict in PLAIN_ACTING
+        policy_class.predict is BasePolicy.predict
+        and policy_class.obs_to_tensor is BasePolicy.obs_to_tensor
+        and policy_class._predict in (DQNPolicy._predict, policies.MlpPolicy._predict)
         and getattr(type(network), "_predict", None) is QNetwork._predict
     )
 
 
 class Preprocessor:
-    """Stacks s and s' of a batch and preprocesses them once for all networks; images go into a buffer that is kept.
+    """Concatenates s and s' of a batch and preprocesses them once for all networks.
 
-    A fresh 14 MB tensor per forward costs page faults, and each of the three or four forwards of a gradient step would
-    normalise the same images again.
+    Images go into a buffer that is kept: a fresh 14 MB tensor per forward pass costs page faults,
+    and each of the three or four passes of a gradient step would normalise the same images again.
     """
 
     def __init__(self, network: QNetwork) -> None:
         self._space = network.observation_space
         self._normalize = network.normalize_images
         self._images = self._normalize and is_image_space(self._space)
-        self._numbers = isinstance(self._space, spaces.Box) and not self._images
+        self._is_box = isinstance(self._space, spaces.Box) and not self._images
         self._buffer: th.Tensor | None = None
         self._acting_buffer: th.Tensor | None = None
 
     @staticmethod
     def supports(network: nn.Module) -> bool:
-        """Whether preprocessing and network can be told apart: SB3's own Q-network, on one observation tensor."""
+        """Whether preprocessing and network can be separated: SB3's Q-network on one tensor."""
         return (
             isinstance(network, QNetwork)
             and type(network).forward is QNetwork.forward
@@ -100,31 +187,30 @@ class Preprocessor:
         assert isinstance(now, th.Tensor)
         assert isinstance(later, th.Tensor)
         if not self._images:
-            return self._plainly(th.cat((now, later)))
-        self._buffer = self._kept(self._buffer, (2 * len(now), *now.shape[1:]), now.device)
+            return self._preprocess(th.cat((now, later)))
+        shape = (2 * len(now), *now.shape[1:])
+        self._buffer = self._reuse(self._buffer, shape, now.device)
         th.div(now, 255.0, out=self._buffer[: len(now)])
         th.div(later, 255.0, out=self._buffer[len(now) :])
         return self._buffer
 
-    def alone(self, observations: th.Tensor) -> th.Tensor:
-        """Observations to act on, preprocessed."""
+    def for_acting(self, observations: th.Tensor) -> th.Tensor:
+        """Preprocessed observations to act on."""
         if not self._images:
-            return self._plainly(observations)
-        self._acting_buffer = self._kept(
-            self._acting_buffer, observations.shape, observations.device
-        )
+            return self._preprocess(observations)
+        shape, device = observations.shape, observations.device
+        self._acting_buffer = self._reuse(self._acting_buffer, shape, device)
         return th.div(observations, 255.0, out=self._acting_buffer)
 
-    def _plainly(self, observations: th.Tensor) -> th.Tensor:
-        if self._numbers:  # what SB3 does with them, without asking each time what they are
+    def _preprocess(self, observations: th.Tensor) -> th.Tensor:
+        if self._is_box:  # what preprocess_obs does with a Box, without its checks
             return observations.float()
         ready = preprocess_obs(observations, self._space, normalize_images=self._normalize)
         assert isinstance(ready, th.Tensor)
         return ready
 
     @staticmethod
-    def _kept(buffer: th.Tensor | None, shape: tuple[int, ...], device: th.device) -> th.Tensor:
-        """The buffer of before, or a new one where it does not fit."""
+    def _reuse(buffer: th.Tensor | None, shape: tuple[int, ...], device: th.device) -> th.Tensor:
         if buffer is None or buffer.shape != shape or buffer.device != device:
             return th.empty(shape, device=device).to(memory_format=th.channels_last)
         return buffer
@@ -133,16 +219,19 @@ class Preprocessor:
         return {**self.__dict__, "_buffer": None, "_acting_buffer": None}
 
 
-def speed_up(policy: BasePolicy) -> None:
-    """Lay out image networks channels-last, let ReLU overwrite the layer before it, and Adam update all weights in one kernel;
-    a policy of which no layer cares whether it learns or acts is no longer told.
+def _no_training_mode(mode: bool) -> None:
+    """No-op ``set_training_mode`` for networks without dropout or batch norm."""
 
-    A layer before a ReLU needs its input and its weights for its gradient, not its output, so overwriting that spares memory.
-    Small boards that are not images (MinAtar) stay as they are: their convolutions are too small to repay the reordering.
+
+def speed_up(policy: BasePolicy) -> None:
+    """Channels-last image networks, in-place ReLU, fused Adam, no ``set_training_mode`` walks.
+
+    A layer before a ReLU needs its input and weights for its gradient, not its output, so
+    overwriting that output saves memory. Small boards that are not images (MinAtar) keep their
+    layout: their convolutions are too small to repay the reordering.
     """
-    if is_image_space(policy.observation_space) and any(
-        isinstance(module, nn.Conv2d) for module in policy.modules()
-    ):
+    has_convolutions = any(isinstance(module, nn.Conv2d) for module in policy.modules())
+    if is_image_space(policy.observation_space) and has_convolutions:
         policy.to(memory_format=th.channels_last)  # type: ignore[call-overload]
     for sequence in policy.modules():
         if type(sequence) is nn.Sequential:
@@ -151,13 +240,9 @@ def speed_up(policy: BasePolicy) -> None:
                     layer.inplace = True
     if not has_modes(policy):
         policy.set_training_mode(False)
-        policy.set_training_mode = keep_mode  # type: ignore[method-assign]
+        policy.set_training_mode = _no_training_mode  # type: ignore[method-assign]
     if type(policy.optimizer) is th.optim.Adam:
         for group in policy.optimizer.param_groups:
-            if (
-                group["fused"] is None
-                and not group["foreach"]
-                and not group["capturable"]
-                and not group["differentiable"]
-            ):
+            other = group["foreach"] or group["capturable"] or group["differentiable"]
+            if group["fused"] is None and not other:
                 group["fused"] = True

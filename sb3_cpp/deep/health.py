@@ -1,4 +1,4 @@
-"""Numerical health: losses that are not finite end a run with what is needed to find out why; figures that show it coming."""
+"""Diagnostics: Q range, entropy, KL and gradient norms; non-finite losses end the run with advice."""
 
 import math
 from collections.abc import Sequence
@@ -21,7 +21,10 @@ class NonFiniteLoss(ValueError):
 def read(
     loss: th.Tensor, losses: dict[str, th.Tensor], norms: list[th.Tensor]
 ) -> tuple[dict[str, float], list[float], bool]:
-    """Losses and gradient norm by name, the norm of each network, read from the device at once; and whether all are finite."""
+    """Losses and total gradient norm by name, the norm per network, and whether all are finite.
+
+    One read from the device for all of them.
+    """
     parts = {"loss": loss}
     if len(losses) > 1:
         parts |= {f"{name}_loss": value for name, value in losses.items()}
@@ -42,7 +45,7 @@ def refuse(
     samples: ReplayBufferSamples,
     path: Path | None,
 ) -> NoReturn:
-    """Raise one line that says what is not finite (the losses, else their sum, else the gradients) and what to try.
+    """Raise one line that says what is not finite and what to try.
 
     :param path: where the batch is saved for inspection, if anywhere
     """
@@ -58,7 +61,8 @@ def refuse(
         save_batch(path, samples)
         saved = f" The batch is in {path}."
     raise NonFiniteLoss(
-        f"{where}: non-finite loss ({', '.join(broken)}); the weights are unchanged. {_advice(samples)}{saved}"
+        f"{where}: non-finite loss ({', '.join(broken)}); the weights are unchanged. "
+        f"{_advice(samples)}{saved}"
     )
 
 
@@ -86,7 +90,7 @@ def _tensors(value: "th.Tensor | dict[str, th.Tensor]") -> dict[str, th.Tensor]:
 
 
 def save_batch(path: Path, samples: ReplayBufferSamples) -> None:
-    """Write a batch as a .npz of its arrays; observations of a dictionary as ``observations.key``."""
+    """Write a batch as .npz; dictionary observations become ``observations.key``."""
     arrays: dict[str, np.ndarray] = {}
     for name, value in samples._asdict().items():
         if value is not None:
@@ -97,17 +101,23 @@ def save_batch(path: Path, samples: ReplayBufferSamples) -> None:
     np.savez(path, **arrays)  # type: ignore[arg-type]
 
 
-def figures(values: th.Tensor, log_policy: th.Tensor, log_previous: th.Tensor) -> dict[str, float]:
-    """Of a batch: the range of the Q-values, the mean entropy of the policy and its mean KL from the previous one."""
+def figures(
+    values: th.Tensor,
+    log_policy: th.Tensor,
+    log_previous: th.Tensor,
+    mask: th.Tensor | None = None,
+) -> dict[str, float]:
+    """Q range, mean entropy of the policy, and its mean KL from the previous one, on a batch."""
     kl = kl_divergence(log_policy, log_previous).mean()
-    numbers = th.stack([values.min(), values.max(), entropy(log_policy).mean(), kl]).tolist()
+    valid = values if mask is None else values[mask]
+    numbers = th.stack([valid.min(), valid.max(), entropy(log_policy).mean(), kl]).tolist()
     return dict(zip(("q_min", "q_max", "entropy", "kl_to_previous"), numbers))
 
 
 def gradient_norms(
     losses: dict[str, th.Tensor], parameters: Sequence[th.Tensor]
 ) -> dict[str, float]:
-    """The norm of each loss's own gradient, to see which one leads."""
+    """The norm of each loss's own gradient, to see which one dominates."""
     norms = {}
     for name, value in losses.items():
         gradients = th.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)

@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch import nn
 
@@ -14,28 +15,20 @@ from sb3_cpp.deep.batch import Batch
 from sb3_cpp.regularization import munchausen_bonus, soft_value
 
 
-def munchausen_target(batch: Batch, alpha: float, temperature: float, clip: float) -> th.Tensor:
-    """``y = r + alpha clip(T log pi-(a|s), l0, 0) + gamma (1-d) T logsumexp(Q-(s') / T)``."""
-    bonus = munchausen_bonus(batch.target_q, batch.actions, alpha, temperature, clip)
-    return batch.bootstrap(soft_value(batch.next_target_q, temperature)) + bonus
-
-
 class MDQN(RegularizedDQN):
     """
     Munchausen DQN: soft DQN that adds its own clipped log-policy to the reward
     (Vieillard, Pietquin, Geist 2020, "Munchausen Reinforcement Learning").
 
-    ``y = r + alpha clip(T log pi-(a|s), l0, 0) + gamma (1-d) T logsumexp(Q-(s') / T)`` with ``pi- = softmax(Q- / T)``.
-    The bonus stays on terminal transitions.
+    ``y = r + alpha clip(T log pi-(a|s), l0, 0) + gamma (1-d) T logsumexp(Q-(s') / T)`` with
+    ``pi- = softmax(Q- / T)``. The bonus stays on terminal transitions.
 
-    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
-    :param env: The environment to learn from (if registered in Gym, can be str)
-    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
+    The parameters up to ``device`` are those of DQN, the last ones those of
+    :class:`RegularizedDQN`.
+
     :param alpha: weight of the log-policy, the share of the KL weight, in [0, 1); 0 is soft DQN
     :param temperature: T, sum of the entropy and the KL weight, > 0, in units of the reward
     :param munchausen_clip: l0 <= 0, lower bound of ``T log pi-``; ``-inf`` does not clip
-    :param loss: of the Q-values: "mse" or "huber"
-    :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
     """
 
     supports_n_steps = False
@@ -44,15 +37,49 @@ class MDQN(RegularizedDQN):
         self,
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
-        *dqn_args: Any,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        *,
         alpha: float = 0.9,
         temperature: float = 0.03,
         munchausen_clip: float = -1.0,
         loss: str = "mse",
-        **kwargs: Any,
+        behaviour: str = "epsilon_greedy",
+        averaging: int = 0,
+        fast: bool | None = None,
+        _init_setup_model: bool = True,
     ) -> None:
-        self.alpha, self.temperature, self.munchausen_clip = alpha, temperature, munchausen_clip
-        super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+        self.alpha, self.temperature = alpha, temperature
+        self.munchausen_clip = munchausen_clip
+        super().__init__(
+            policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
+            train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
+            optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
+            exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
+            tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
+            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+        )  # fmt: skip
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
@@ -68,4 +95,6 @@ class MDQN(RegularizedDQN):
         return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
-        return munchausen_target(batch, self.alpha, self.temperature, self.munchausen_clip)
+        alpha, temperature, clip = self.alpha, self.temperature, self.munchausen_clip
+        bonus = munchausen_bonus(batch.target_q, batch.actions, alpha, temperature, clip)
+        return batch.bootstrap(soft_value(batch.next_target_q, temperature)) + bonus

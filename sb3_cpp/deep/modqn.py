@@ -3,7 +3,8 @@
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_cpp.checks import check_number
@@ -16,39 +17,68 @@ class MoDQN(ActingDQN):
     Momentum DQN: acts greedily on a running average H of all past Q-values
     (Vieillard, Scherrer, Pietquin, Geist 2020, "Momentum in Reinforcement Learning").
 
-    ``Qhat = r + gamma (1-d) Q-(s', argmax_a H-(s',a))`` and ``Hhat = (1-w) H-(s,a) + w Qhat``, each regressed by its network.
+    ``Qhat = r + gamma (1-d) Q-(s', argmax_a H-(s',a))`` and ``Hhat = (1-w) H-(s,a) + w Qhat``,
+    each regressed by its own network.
 
-    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy or a class)
-    :param env: The environment to learn from (if registered in Gym, can be str)
-    :param dqn_args: further positional arguments, in the order of ``stable_baselines3.DQN``
-    :param momentum: weight w of the newest Q: None for ``max(kappa / (kappa + K), momentum_floor)``, or fixed in (0, 1];
-        1 is DQN that acts on its second network
-    :param kappa: how many iterations count as recent, > 0
-    :param momentum_floor: smallest weight, in [0, 1]
-    :param temperature: of ``softmax(H / temperature)``, sampled only with ``behaviour="boltzmann"``, > 0
-    :param loss: of both networks: "mse" or "huber"
-    :param kwargs: ``behaviour`` (see :class:`RegularizedDQN`) and further arguments of ``stable_baselines3.DQN``
+    The parameters up to ``device`` are those of DQN, the last ones those of
+    :class:`RegularizedDQN`.
+
+    :param momentum: weight w of the newest Q: None for ``max(kappa / (kappa + K), floor)``, or
+        fixed in (0, 1]; 1 is DQN that acts on its second network
+    :param kappa: time scale of w in iterations, > 0
+    :param momentum_floor: smallest w, in [0, 1]
+    :param temperature: of ``softmax(H / temperature)``, sampled only with
+        ``behaviour="boltzmann"``, > 0
     """
 
     def __init__(
         self,
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
-        *dqn_args: Any,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        *,
         momentum: float | None = None,
         kappa: float = 10.0,
         momentum_floor: float = 0.1,
         temperature: float = 0.03,
         loss: str = "mse",
-        **kwargs: Any,
+        behaviour: str = "epsilon_greedy",
+        averaging: int = 0,
+        fast: bool | None = None,
+        _init_setup_model: bool = True,
     ) -> None:
-        self.momentum, self.kappa, self.momentum_floor, self.temperature = (
-            momentum,
-            kappa,
-            momentum_floor,
-            temperature,
-        )
-        super().__init__(policy, env, *dqn_args, loss=loss, **kwargs)
+        self.momentum, self.kappa, self.momentum_floor = momentum, kappa, momentum_floor
+        self.temperature = temperature
+        super().__init__(
+            policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
+            train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
+            optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
+            exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
+            tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
+            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+        )  # fmt: skip
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
@@ -70,11 +100,11 @@ class MoDQN(ActingDQN):
         return self.temperature
 
     def _target(self, batch: Batch) -> th.Tensor:
-        greedy = batch.frozen_next(self.acting_net_target).argmax(dim=1, keepdim=True)
+        greedy = batch.next_target_values(self.acting_net_target).argmax(dim=1, keepdim=True)
         return batch.bootstrap(batch.next_target_q.gather(1, greedy))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        old = batch.taken(batch.frozen(self.acting_net_target))
+        old = batch.gather_actions(batch.target_values(self.acting_net_target))
         average = (1.0 - self.momentum_weight) * old + self.momentum_weight * target
-        prediction = batch.taken(self._acting_values(batch))
+        prediction = batch.gather_actions(self._acting_values(batch))
         return {**super()._losses(batch, target), "momentum": self._value_loss(prediction, average)}

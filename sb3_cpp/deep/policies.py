@@ -1,21 +1,74 @@
-"""DQN's policies with a second network."""
+"""DQN's policies, with an optional weight average or a second, acting network."""
+
+from typing import Any
 
 import torch as th
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
-from stable_baselines3.dqn.policies import (
-    CnnPolicy,
-    DQNPolicy,
-    MlpPolicy,
-    MultiInputPolicy,
-    QNetwork,
-)
+from stable_baselines3.dqn import policies as dqn
+from stable_baselines3.dqn.policies import QNetwork
+
+from sb3_cpp.deep.averaging import WeightAverage
 
 
-class ActingNetwork(DQNPolicy):
-    """A second network of the Q-network's shape, with its own target copy, whose largest output is the action.
+class MlpPolicy(dqn.DQNPolicy):
+    """
+    DQN's policy. With ``averaging``, deterministic actions come from an EMA of the weights.
 
-    For MoDQN it holds the momentum H, for DeepCPI the logits of the policy. It is a second parameter group of the policy's
-    one optimiser, so saving, loading and learning-rate schedules need nothing further.
+    The average is a part of the policy, so ``model.predict``, ``model.policy.predict`` and a
+    policy saved alone choose the same actions.
+
+    :param args: arguments of DQN's policy
+    :param averaging: EMA horizon (gradient steps) of the weights used by deterministic
+        predictions; 0 = off
+    :param kwargs: keyword arguments of DQN's policy
+    """
+
+    average: WeightAverage | None
+
+    def __init__(self, *args: Any, averaging: int = 0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.start_average(averaging)
+
+    @property
+    def acting_network(self) -> QNetwork:
+        """The online network whose largest output is the action."""
+        return self.q_net
+
+    @property
+    def deployed_network(self) -> QNetwork:
+        """The network behind deterministic actions: the average, or else the acting network."""
+        if self.average is None:
+            return self.acting_network
+        assert isinstance(self.average.network, QNetwork)
+        return self.average.network
+
+    def start_average(self, averaging: int) -> None:
+        """Start an average of the weights as they are now; 0 removes it."""
+        self.average = WeightAverage(self.acting_network, averaging) if averaging else None
+
+    def _predict(self, obs: PyTorchObs, deterministic: bool = True) -> th.Tensor:
+        network = self.deployed_network if deterministic else self.acting_network
+        return network._predict(obs, deterministic=deterministic)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        averaging = 0 if self.average is None else self.average.horizon
+        return {**super()._get_constructor_parameters(), "averaging": averaging}
+
+
+class CnnPolicy(MlpPolicy, dqn.CnnPolicy):
+    """The same for images: the Nature CNN."""
+
+
+class MultiInputPolicy(MlpPolicy, dqn.MultiInputPolicy):
+    """The same for dictionaries of observations."""
+
+
+class ActingMlpPolicy(MlpPolicy):
+    """A policy with a second network of the Q-network's shape, whose largest output is the action.
+
+    It is the momentum H for MoDQN and the logits of the policy for DeepCPI. It has its own target
+    network. It is a second parameter group of the policy's optimiser, so saving, loading and
+    learning-rate schedules need nothing further.
     """
 
     acting_net: QNetwork
@@ -29,21 +82,18 @@ class ActingNetwork(DQNPolicy):
         self.acting_net_target.set_training_mode(False)
         self.optimizer.add_param_group({"params": list(self.acting_net.parameters())})
 
-    def _predict(self, obs: PyTorchObs, deterministic: bool = True) -> th.Tensor:
-        return self.acting_net._predict(obs, deterministic=deterministic)
+    @property
+    def acting_network(self) -> QNetwork:
+        return self.acting_net
 
     def set_training_mode(self, mode: bool) -> None:
         super().set_training_mode(mode)
         self.acting_net.set_training_mode(mode)
 
 
-class ActingMlpPolicy(ActingNetwork, MlpPolicy):
-    """For vectors: two hidden layers of 64 unless ``net_arch`` says otherwise."""
+class ActingCnnPolicy(ActingMlpPolicy, dqn.CnnPolicy):
+    """The same for images: the Nature CNN."""
 
 
-class ActingCnnPolicy(ActingNetwork, CnnPolicy):
-    """For images: the Nature CNN."""
-
-
-class ActingMultiInputPolicy(ActingNetwork, MultiInputPolicy):
-    """For dictionaries of observations."""
+class ActingMultiInputPolicy(ActingMlpPolicy, dqn.MultiInputPolicy):
+    """The same for dictionaries of observations."""

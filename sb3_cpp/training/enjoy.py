@@ -142,7 +142,7 @@ def action_probabilities(
     tensor, _ = model.policy.obs_to_tensor(observation)
     with th.no_grad():
         if isinstance(model, RegularizedDQN):
-            return model._log_behaviour(tensor, deployed).exp()[0].cpu().numpy()
+            return np.atleast_2d(model.action_probabilities(observation, deployed=deployed))[0]
         if isinstance(model, OnPolicyAlgorithm):
             return model.policy.get_distribution(tensor).distribution.probs[0].cpu().numpy()  # type: ignore[union-attr]
     return None

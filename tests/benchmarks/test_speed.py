@@ -29,7 +29,7 @@ from benchmarks.speed import (
     summary_table,
     time_parts,
 )
-from sb3_cpp import DeepCPP, MoDQN
+from sb3_cpp import CautiousMDQN, DeepCPP, MoDQN
 from sb3_cpp.checks import InvalidArgument
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "speed.py"
@@ -147,7 +147,7 @@ FORWARD, BACKWARD = 96, 96 + 32
 @pytest.mark.parametrize(
     ("cls", "forwards", "backwards"),
     # DQN: Q(s), Q-(s'); CPP: and Q-(s); its explicit form: and Q(s'); MoDQN: H(s), H-(s), H-(s')
-    [(DQN, 2, 1), (DeepCPP, 3, 1), (OURS["cpp_explicit"], 4, 1), (MoDQN, 5, 2)],
+    [(DQN, 2, 1), (CautiousMDQN, 3, 1), (DeepCPP, 4, 1), (MoDQN, 5, 2)],
 )
 def test_operations_of_a_gradient_step_are_those_counted_by_hand(cls, forwards, backwards):
     kwargs = {"policy_kwargs": {"net_arch": [8]}, "learning_starts": 20, "device": "cpu"}

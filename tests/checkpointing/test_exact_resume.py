@@ -368,5 +368,3 @@ def test_another_environment_or_algorithm_is_refused(tmp_path: Path) -> None:
         DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(
             60, callback=CheckpointCallback(tmp_path, 40)
         )
-    with pytest.raises(InvalidArgument, match="total_timesteps must be given"):
-        DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn()

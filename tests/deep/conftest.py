@@ -8,7 +8,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.deep.batch import Batch
 
 
@@ -31,14 +31,14 @@ class Case(NamedTuple):
 
 CASES = {
     "cpp": Case(DeepCPP, {}),
-    "cpp_explicit": Case(DeepCPP, {"form": "explicit"}),
-    "cpp_implicit": Case(DeepCPP, {"form": "implicit", "alpha": 0.9, "temperature": 0.03}),
+    "cpp_weighted": Case(DeepCPP, {"projection_coef": 50.0, "averaging": 20}),
+    "cmdqn": Case(CautiousMDQN, {}),
     "cvi": Case(CVI, {}),
     "mdqn": Case(MDQN, {}),
     "modqn": Case(MoDQN, {}),
     "cpi": Case(DeepCPI, {}),
 }
-FIVE = ["cpp", "cvi", "mdqn", "modqn", "cpi"]
+ALGORITHMS = ["cpp", "cmdqn", "cvi", "mdqn", "modqn", "cpi"]
 
 
 @pytest.fixture(params=CASES)
@@ -46,7 +46,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
 
-@pytest.fixture(params=FIVE)
+@pytest.fixture(params=ALGORITHMS)
 def algorithm(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 

@@ -12,7 +12,7 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.dqn.policies import DQNPolicy
 
-from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN
 
 BAD = [
     *[
@@ -40,7 +40,10 @@ BAD = [
     *[(cls, "r_max", value) for cls in (DeepCPP, DeepCPI) for value in (0.0, -1.0, math.inf)],
     (DeepCPP, "error_bound", -0.1),
     (DeepCPP, "projection_coef", -1.0),
-    (DeepCPP, "form", "both"),
+    (CautiousMDQN, "munchausen_clip", 0.5),
+    (CautiousMDQN, "projection_coef", -1.0),
+    *[(CautiousMDQN, "zeta", value) for value in (-0.1, 1.1, "dcpp", math.nan, None)],
+    *[(DeepCPP, "zeta", value) for value in ("measured", "linear_cpp", "typical")],
     (CVI, "backup", "max"),
     (MDQN, "munchausen_clip", 0.5),
     (MoDQN, "momentum", 0.0),

@@ -8,10 +8,10 @@ import pytest
 import torch as th
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from sb3_cpp import MDQN, CheckpointCallback, DeepCPI, DeepCPP, MoDQN
+from sb3_cpp import MDQN, CautiousMDQN, CheckpointCallback, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.deep.averaging import WeightAverage
 
-ALGORITHMS = [DeepCPP, MDQN, MoDQN, DeepCPI]
+ALGORITHMS = [DeepCPP, CautiousMDQN, MDQN, MoDQN, DeepCPI, RegularizedDQN]
 
 
 def make(algorithm=DeepCPP, averaging=20, **kwargs):
@@ -73,6 +73,7 @@ def test_running_statistics_are_those_of_the_newest() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_what_is_learned_does_not_depend_on_it(algorithm) -> None:
     with_average, without = (make(algorithm, averaging).learn(300) for averaging in (20, 0))
+    assert not hasattr(without.policy.average, "network")
     for name, value in without.policy.state_dict().items():
         assert th.equal(with_average.policy.state_dict()[name], value)
 
@@ -80,7 +81,7 @@ def test_what_is_learned_does_not_depend_on_it(algorithm) -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_deterministic_actions_are_those_of_the_averaged_acting_network(algorithm) -> None:
     model = make(algorithm).learn(300)
-    online, average = model._acting_network(), model.average_net
+    online, average = model._acting_network(), model.policy.deployed_network
     assert not th.equal(weights(online), weights(average))
     with th.no_grad():
         average.q_net[-1].bias.copy_(th.tensor([0.0, 1e6]))
@@ -93,9 +94,30 @@ def test_deterministic_actions_are_those_of_the_averaged_acting_network(algorith
     assert evaluate_policy(model, gym.make("CartPole-v1"), 1, deterministic=True)[0] < 15.0
 
 
+@pytest.mark.parametrize("averaging", [0, 20])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_model_policy_saved_policy_and_weights_choose_the_same_actions(
+    algorithm, averaging, tmp_path: Path
+) -> None:
+    model = make(algorithm, averaging).learn(300)
+    observations = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+    expected = model.predict(observations, deterministic=True)[0]
+    assert 0 < expected.mean() < 1, "the test must see both actions"
+    model.policy.save(tmp_path / "policy")
+    model.save_weights(tmp_path / "weights")
+    model.save(tmp_path / "model")
+    for other in (
+        model.policy,
+        type(model.policy).load(tmp_path / "policy"),
+        make(algorithm, averaging, learning_rate=1e-3).load_weights(tmp_path / "weights"),
+        algorithm.load(tmp_path / "model"),
+    ):
+        assert np.array_equal(other.predict(observations, deterministic=True)[0], expected)
+
+
 def test_a_horizon_of_one_is_the_newest_network() -> None:
     model = make(averaging=1).learn(100)
-    assert th.equal(weights(model.average_net), weights(model.q_net))
+    assert th.equal(weights(model.policy.deployed_network), weights(model.q_net))
 
 
 def test_images_are_averaged_in_the_layout_they_are_learned_in() -> None:
@@ -120,14 +142,14 @@ def test_images_are_averaged_in_the_layout_they_are_learned_in() -> None:
         averaging=1,
         seed=0,
     ).learn(40)
-    assert th.equal(weights(model.average_net), weights(model.q_net))
+    assert th.equal(weights(model.policy.deployed_network), weights(model.q_net))
 
 
 def test_it_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
     model = make().learn(200)
     model.save(tmp_path / "model")
     loaded = DeepCPP.load(tmp_path / "model", env=gym.make("CartPole-v1"))
-    assert th.equal(weights(loaded.average_net), weights(model.average_net))
+    assert th.equal(weights(loaded.policy.deployed_network), weights(model.policy.deployed_network))
     observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     expected = model.predict(observations, deterministic=True)[0]
     assert np.array_equal(loaded.predict(observations, deterministic=True)[0], expected)
@@ -142,7 +164,9 @@ def test_a_run_that_was_interrupted_goes_on_with_the_same_average(tmp_path: Path
     resumed = DeepCPP.resume(tmp_path / "b")
     assert resumed.averaging == 20
     resumed.learn(300 - resumed.num_timesteps, reset_num_timesteps=False)
-    assert th.equal(weights(resumed.average_net), weights(whole.average_net))
+    assert th.equal(
+        weights(resumed.policy.deployed_network), weights(whole.policy.deployed_network)
+    )
 
 
 @pytest.mark.parametrize("averaging", [-1, 0.5, "many"])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.envs import (
     BitFlippingEnv,
     FakeImageEnv,
@@ -16,6 +17,8 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
+
+from sb3_cpp import CautiousMDQN, DeepCPI, DeepCPP
 
 
 def equal_parameters(a, b) -> bool:
@@ -183,8 +186,8 @@ def test_boltzmann_behaviour_samples_the_policy(case):
     model = case.make(behaviour="boltzmann")
     model.exploration_rate = 1.0  # unused
     observation = np.zeros((20_000, 4), dtype=np.float32)
-    with th.no_grad():
-        probability = model._log_behaviour(th.zeros(1, 4)).exp()[0, 1].item()
+    model.policy.average = None  # learning is not averaged
+    probability = float(model.action_probabilities(observation[0])[1])
     share = model.predict(observation)[0].mean()
     assert share == pytest.approx(
         probability, abs=4 * np.sqrt(probability * (1 - probability) / 20_000) + 1e-4
@@ -193,9 +196,8 @@ def test_boltzmann_behaviour_samples_the_policy(case):
     assert model.predict(observation[0])[0].shape == ()
 
 
-def test_boltzmann_policy_of_explicit_cpp_is_its_own_greedy_step():
+def test_boltzmann_policy_of_cpp_is_its_own_greedy_step():
     """softmax(Q / ent_coef) is the fixed point of the regularised greedy step with itself as baseline."""
-    from sb3_cpp import DeepCPP
     from sb3_cpp.regularization import log_greedy
 
     model = DeepCPP(
@@ -203,13 +205,12 @@ def test_boltzmann_policy_of_explicit_cpp_is_its_own_greedy_step():
         "CartPole-v1",
         alpha=0.4,
         temperature=0.5,
-        form="explicit",
         buffer_size=10,
         device="cpu",
     )
     obs = th.randn(10, 4)
     with th.no_grad():
-        log_policy = model._log_behaviour(obs)
+        log_policy = th.as_tensor(model.action_probabilities(obs.numpy())).log()
         assert th.allclose(
             log_greedy(model.q_net(obs), log_policy, 0.4, 0.5), log_policy, atol=1e-6
         )
@@ -233,21 +234,19 @@ def test_logger_keys_and_folder(algorithm, tmp_path):
     model.learn(200, log_interval=1, reset_num_timesteps=False)
     header = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
     assert {
-        "cpp/K",
         "train/loss",
         "train/n_updates",
-        *(f"cpp/{k}" for k in model.iteration_record if k != "timesteps"),
+        *(f"cpp/{k}" for k in model.iteration_record if k != "timesteps" and model.caution),
     } <= set(header)
+    # K is the paper's only beside zeta
+    assert ("cpp/K" in header) == (model.caution is not None) != ("train/iteration" in header)
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
-def test_cpp_logs_both_gradient_norms(form, tmp_path):
-    from sb3_cpp import DeepCPP
-
-    model = DeepCPP(
+@pytest.mark.parametrize("cls", [DeepCPP, CautiousMDQN])
+def test_cpp_logs_both_gradient_norms(cls, tmp_path):
+    model = cls(
         "MlpPolicy",
         "CartPole-v1",
-        form=form,
         buffer_size=500,
         target_update_interval=20,
         device="cpu",
@@ -277,7 +276,6 @@ def test_a_loaded_model_is_the_saved_one(case, tmp_path):
         "alpha",
         "temperature",
         "zeta",
-        "form",
         "loss",
         "behaviour",
         "projection_coef",
@@ -311,15 +309,14 @@ def test_a_loaded_model_goes_on_learning_where_it_stopped(case, tmp_path):
 
 
 def test_tracker_and_zeta_survive_saving(tmp_path):
-    from sb3_cpp import DeepCPI, DeepCPP
-
-    for cls in (DeepCPP, DeepCPI):
+    for cls in (DeepCPP, CautiousMDQN, DeepCPI):
         model = cls(
             "MlpPolicy", "CartPole-v1", buffer_size=500, target_update_interval=50, device="cpu"
         ).learn(230)
         model.save(tmp_path / "model")
         loaded = cls.load(tmp_path / "model", device="cpu")
-        assert 0 < loaded.zeta == model.zeta
+        assert 0 < loaded.caution.zeta == model.caution.zeta
+        assert loaded.zeta == model.zeta
         assert th.equal(loaded.caution.tracker.mean, model.caution.tracker.mean)
         assert th.equal(loaded.caution.tracker.maximum, model.caution.tracker.maximum)
 
@@ -379,3 +376,31 @@ def test_every_algorithm_solves_identity(case):
     model = case.make(env=env, buffer_size=5000, learning_starts=200, **kwargs).learn(4000)
     mean, _ = evaluate_policy(model, env, n_eval_episodes=20, warn=False)
     assert mean > 90
+
+
+# --- what the policy knows ------------------------------------------------------------------------
+
+
+def test_q_values_and_probabilities_are_arrays_that_agree_with_predict(case):
+    model = case.make().learn(150)
+    observations = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    q, probabilities = model.q_values(observations), model.action_probabilities(observations)
+    assert q.shape == probabilities.shape == (40, 2)
+    assert probabilities.sum(1) == pytest.approx(np.ones(40), abs=1e-5)
+    best = model.predict(observations, deterministic=True)[0]
+    assert np.array_equal(probabilities.argmax(1), best)
+    if not hasattr(model, "acting_net"):
+        assert np.array_equal(q.argmax(1), best)
+    assert model.q_values(observations[0]) == pytest.approx(q[0], abs=1e-5)
+    assert model.action_probabilities(observations[0]).shape == (2,)
+    masked = model.action_probabilities(observations, action_masks=np.tile([True, False], (40, 1)))
+    assert np.array_equal(masked, np.tile([1.0, 0.0], (40, 1)))
+
+
+def test_learn_without_a_number_of_steps_is_the_papers(algorithm):
+    class Enough(BaseCallback):
+        def _on_step(self):
+            return self.num_timesteps < 60
+
+    model = algorithm.make().learn(callback=Enough())
+    assert model._total_timesteps == 5_000_000

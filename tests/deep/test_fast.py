@@ -110,7 +110,7 @@ def test_fast_and_plain_choose_the_same_actions_with_the_same_random_numbers(cas
             model._last_obs = rng.normal(size=(1, 4)).astype(np.float32)
             chosen.append(model._sample_action(0, None, 1)[0])
         actions.append(np.array(chosen))
-        assert model._acts_plainly is fast
+        assert model._acts_fast is fast
     assert np.array_equal(*actions)
     assert len(np.unique(actions[0])) == 2
 

@@ -118,10 +118,10 @@ def test_figures_are_those_of_the_definitions() -> None:
 def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
     algorithm: Any, monkeypatch: pytest.MonkeyPatch, every: int, interval: int
 ) -> None:
-    monkeypatch.setattr(base, "MEASURE_EVERY", every)
+    monkeypatch.setattr(base, "DIAGNOSE_EVERY", every)
     model = algorithm.make(policy_kwargs={"net_arch": [8]}, target_update_interval=interval)
     seen: list[int] = []
-    original = model._record_health
+    original = model._record_diagnostics
 
     def record(*args: Any) -> None:
         seen.append(model._n_updates)
@@ -130,9 +130,9 @@ def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
             f"health/{name}" for name in ("q_min", "q_max", "entropy", "kl_to_previous")
         } <= set(model.logger.name_to_value)
 
-    model._record_health = record
+    model._record_diagnostics = record
     model.learn(300)
-    del model._record_health
+    del model._record_diagnostics
     assert len(seen) > 2
     if every == 0:
         assert len(seen) == model.iteration + 1  # the one that goes on included

@@ -1,14 +1,20 @@
 """A saved model, loaded with other settings than it was saved with."""
 
+import base64
+import io
+import json
+import pickletools
+import zipfile
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 import torch as th
+from stable_baselines3 import DQN
 from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.logger import configure
 
-from sb3_cpp import MDQN, DeepCPI, DeepCPP
+from sb3_cpp import ALGORITHMS, MDQN, CautiousMDQN, DeepCPI, DeepCPP
 
 SMALL = {
     "buffer_size": 500,
@@ -44,9 +50,9 @@ def test_adams_memory_of_images_fits_whichever_way_they_are_laid_out(
     assert th.allclose(*steps, atol=0.02 * steps[0].abs().max().item())
 
 
-@pytest.mark.parametrize("cls", [DeepCPP, DeepCPI])
+@pytest.mark.parametrize("cls", [DeepCPP, CautiousMDQN, DeepCPI])
 def test_zeta_and_its_decays_can_be_changed(
-    tmp_path: Path, cls: type[DeepCPP] | type[DeepCPI]
+    tmp_path: Path, cls: type[DeepCPP] | type[CautiousMDQN] | type[DeepCPI]
 ) -> None:
     model = cls("MlpPolicy", "CartPole-v1", **SMALL).learn(230)
     model.save(tmp_path / "model")
@@ -54,15 +60,11 @@ def test_zeta_and_its_decays_can_be_changed(
     fixed = cls.load(tmp_path / "model", env=env, device="cpu", zeta=0.5).learn(
         120, reset_num_timesteps=False
     )
-    assert fixed.zeta == fixed.iteration_record["zeta"] == 0.5
-    slower = cls.load(tmp_path / "model", device="cpu", rho1=0.5, r_max=2.0)
-    assert (slower.caution.tracker.rho1, slower.caution.tracker.rho2, slower.caution.r_max) == (
-        0.5,
-        0.9999,
-        2.0,
-    )
+    assert fixed.caution.zeta == fixed.iteration_record["zeta"] == 0.5
+    slower = cls.load(tmp_path / "model", device="cpu", rho1=0.5)
+    assert (slower.caution.tracker.rho1, slower.caution.tracker.rho2) == (0.5, 0.9999)
     assert th.equal(slower.caution.tracker.mean, model.caution.tracker.mean)
-    assert (slower.zeta, slower.caution.rule) == (model.zeta, model.caution.rule)
+    assert (slower.zeta, slower.caution.zeta) == (model.zeta, model.caution.zeta)
     with pytest.raises(ValueError, match=r"zeta must be a number in .* got 'none'"):
         cls.load(tmp_path / "model", device="cpu", zeta="none")
     with pytest.raises(ValueError, match=r"rho2 must be .* got 1.5"):
@@ -72,11 +74,10 @@ def test_zeta_and_its_decays_can_be_changed(
 def test_what_is_not_allowed_is_refused_when_loading_too(tmp_path: Path) -> None:
     DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).save(tmp_path / "model")
     for name, value in {
-        "form": "typo",
         "averaging": -3,
         "behaviour": "x",
         "alpha": 3.0,
-        "munchausen_clip": 5.0,
+        "error_bound": -5.0,
         "loss": "l1",
         "temperature": 0.0,
         "projection_coef": -1.0,
@@ -86,41 +87,79 @@ def test_what_is_not_allowed_is_refused_when_loading_too(tmp_path: Path) -> None
     assert DeepCPP.load(tmp_path / "model", device="cpu", fast=None).fast is True
 
 
-def test_another_zeta_rule_does_not_inherit_measurements_of_something_else(tmp_path: Path) -> None:
-    DeepCPP("MlpPolicy", "CartPole-v1", **SMALL).learn(230).save(tmp_path / "model")
-    env = gym.make("CartPole-v1")
-    loaded = DeepCPP.load(tmp_path / "model", env=env, device="cpu", zeta="measured")
-    zeta = loaded.zeta
-    assert loaded.caution.tracker.mean is None
-    loaded.learn(
-        51
-    )  # a target update before the first gradient step: nothing is known, nothing changes
-    assert (loaded.zeta, loaded.iteration_record) == (
-        zeta,
-        {**loaded.iteration_record, "zeta": zeta},
-    )
-    assert "m_K" not in loaded.iteration_record
-    loaded.learn(200, reset_num_timesteps=False)
-    assert loaded.iteration_record["m_K"] == pytest.approx(
-        float(loaded.caution.tracker.mean), rel=0.5
-    )
-
-
 def test_averaging_can_be_switched_off_and_on(tmp_path: Path) -> None:
     model = DeepCPP("MlpPolicy", "CartPole-v1", averaging=100, **SMALL).learn(230)
     model.save(tmp_path / "model")
     newest = DeepCPP.load(tmp_path / "model", device="cpu", averaging=0)
-    assert newest.average_net is None
+    assert newest.policy.average is None
     newest.save(tmp_path / "newest")
     again = DeepCPP.load(
         tmp_path / "newest", env=gym.make("CartPole-v1"), device="cpu", averaging=50
     )
-    for mine, learned in zip(again.average_net.parameters(), model.q_net.parameters(), strict=True):
+    for mine, learned in zip(
+        again.policy.deployed_network.parameters(), model.q_net.parameters(), strict=True
+    ):
         assert th.equal(mine, learned)
     again.learn(60, reset_num_timesteps=False)
-    assert not th.equal(next(again.average_net.parameters()), next(again.q_net.parameters()))
+    assert not th.equal(
+        next(again.policy.deployed_network.parameters()), next(again.q_net.parameters())
+    )
     kept = DeepCPP.load(tmp_path / "model", device="cpu", averaging=70)
-    assert th.equal(next(kept.average_net.parameters()), next(model.average_net.parameters()))
-    other = DeepCPP("MlpPolicy", "CartPole-v1", averaging=0, **SMALL)
-    other.set_parameters(str(tmp_path / "model.zip"), device="cpu")
-    assert th.equal(next(other.q_net.parameters()), next(model.q_net.parameters()))
+    assert th.equal(
+        next(kept.policy.deployed_network.parameters()),
+        next(model.policy.deployed_network.parameters()),
+    )
+
+
+def test_set_parameters_refuses_a_missing_average(tmp_path: Path) -> None:
+    model = DeepCPP("MlpPolicy", "CartPole-v1", averaging=100, **SMALL)
+    other = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        model.set_parameters(other.get_parameters(), exact_match=True)
+
+
+def half(estimate) -> float:
+    return 0.5
+
+
+def test_a_function_as_zeta_is_saved_by_its_name(tmp_path: Path) -> None:
+    model = DeepCPP("MlpPolicy", "CartPole-v1", zeta=half, **SMALL).learn(230)
+    assert model.iteration_record["zeta"] == 0.5
+    model.save(tmp_path / "model")
+    assert model.zeta is half
+    loaded = DeepCPP.load(tmp_path / "model", env=gym.make("CartPole-v1"), device="cpu")
+    assert loaded.zeta == f"{__name__}:half"
+    assert loaded.learn(120, reset_num_timesteps=False).iteration_record["zeta"] == 0.5
+    model.zeta = lambda estimate: 0.5
+    model.save(tmp_path / "model")
+    with pytest.raises(
+        ValueError, match=r"zeta must be a function that can be imported, got .*lambda"
+    ):
+        DeepCPP.load(tmp_path / "model", device="cpu")
+    assert DeepCPP.load(tmp_path / "model", device="cpu", zeta=half).caution.zeta == 0.5
+
+
+def test_a_file_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    DQN("MlpPolicy", "CartPole-v1", buffer_size=10).save(tmp_path / "dqn")
+    with pytest.raises(ValueError, match=r"path must be a model that DeepCPP saved .* SB3's DQN"):
+        DeepCPP.load(tmp_path / "dqn")
+    MDQN("MlpPolicy", "CartPole-v1", buffer_size=10).save(tmp_path / "mdqn")
+    with pytest.raises(ValueError, match=r"path must be a model saved by DeepCPP .* by MDQN"):
+        DeepCPP.load(tmp_path / "mdqn")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_class_of_ours_is_pickled_in_a_saved_model(tmp_path: Path, name: str) -> None:
+    model = ALGORITHMS[name]("MlpPolicy", "CartPole-v1", **SMALL).learn(230)
+    model.save(tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        data = json.loads(archive.read("data"))
+        for member in archive.namelist():
+            if member.endswith(".pth"):  # torch's loader that refuses everything but tensors
+                th.load(io.BytesIO(archive.read(member)), weights_only=True)
+    pickles = {key: value for key, value in data.items() if ":serialized:" in str(value)}
+    assert "observation_space" in pickles, "SB3's own are pickled: the test must see pickles"
+    for key, value in pickles.items():
+        code = base64.b64decode(value[":serialized:"])
+        named = [str(argument) for _, argument, _ in pickletools.genops(code) if argument]
+        assert not any("sb3_cpp" in text for text in named), key

@@ -4,7 +4,7 @@ import pytest
 import torch as th
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN
 from sb3_cpp.deep.batch import Batch
 
 N_BATCHES, BATCH, N_ACTIONS = 10_000, 4, 5
@@ -31,8 +31,8 @@ def random_values(generator: th.Generator) -> th.Tensor:
 
 
 VARIANTS = [
-    *[(DeepCPP, {"temperature": t, "zeta": z, "form": f})
-      for t in PAPER_TEMPERATURES for z in (0.0, 0.01, 1.0) for f in ("explicit", "implicit", "munchausen")],
+    *[(cls, {"temperature": t, "zeta": z})
+      for t in PAPER_TEMPERATURES for z in (0.0, 0.01, 1.0) for cls in (DeepCPP, CautiousMDQN)],
     *[(CVI, {"temperature": t}) for t in PAPER_TEMPERATURES],
     *[(MDQN, {"temperature": t, "munchausen_clip": c}) for t in PAPER_TEMPERATURES for c in (-1.0, -float("inf"))],
     (MoDQN, {}),

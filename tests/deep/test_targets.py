@@ -5,7 +5,7 @@ import pytest
 import torch as th
 from scipy.special import log_softmax, logsumexp, softmax
 
-from sb3_cpp import CVI, MDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 
 TOLERANCE = {"abs": 1e-6, "rel": 0}
 
@@ -49,41 +49,21 @@ def test_cvi_target(mdp, one_hot_env, backup):
     assert target == pytest.approx(expected, **TOLERANCE)
 
 
-def test_cpp_explicit_target(mdp, one_hot_env):
+def test_cpp_target(mdp, one_hot_env):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
     log_old = log_softmax(mdp.target / tau, axis=1)
     log_new = log_softmax(alpha * log_old + mdp.online / T, axis=1)
     value = (np.exp(log_new) * (mdp.target - tau * log_new - sigma * (log_new - log_old))).sum(1)
-    target = deep_target(DeepCPP, mdp, one_hot_env, form="explicit", alpha=alpha, temperature=T)
+    target = deep_target(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T)
     assert target == pytest.approx(mdp.backup(value), **TOLERANCE)
 
 
-def test_cpp_implicit_target_is_cvi(mdp, one_hot_env):
-    kwargs = {"alpha": 0.8, "temperature": 0.3}
-    implicit = deep_target(DeepCPP, mdp, one_hot_env, form="implicit", **kwargs)
-    assert implicit == pytest.approx(deep_target(CVI, mdp, one_hot_env, **kwargs), abs=0, rel=0)
-
-
 @pytest.mark.parametrize("clip", [-1.0, -0.05, -np.inf])
-def test_cpp_munchausen_target_is_mdqn(mdp, one_hot_env, clip):
+def test_cautious_mdqn_has_the_target_of_mdqn(mdp, one_hot_env, clip):
     kwargs = {"alpha": 0.8, "temperature": 0.3, "munchausen_clip": clip}
-    ours = deep_target(DeepCPP, mdp, one_hot_env, form="munchausen", **kwargs)
+    ours = deep_target(CautiousMDQN, mdp, one_hot_env, **kwargs)
     assert ours == pytest.approx(deep_target(MDQN, mdp, one_hot_env, **kwargs), abs=0, rel=0)
-
-
-def test_the_advantage_of_the_munchausen_form_is_of_the_clipped_preferences(mdp, one_hot_env):
-    alpha, T, clip = 0.8, 0.3, -0.1
-    kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip, "zeta": "dcpp"}
-    model, batch = make(DeepCPP, mdp, one_hot_env, form="munchausen", **kwargs)
-    with th.no_grad():
-        model._update_statistics(batch)
-    old = softmax(mdp.target / T, axis=1)
-    assert (T * np.log(old) < clip).any()
-    q = mdp.online - alpha * np.maximum(T * np.log(old), clip)
-    assert model.caution.tracker.mean.item() == pytest.approx(
-        (q.max(1) - (old * q).sum(1)).mean(), abs=1e-6
-    )
 
 
 def test_momentum_target(mdp, one_hot_env):
@@ -126,12 +106,12 @@ def test_without_kl_every_target_is_soft_dqn(mdp, one_hot_env, cls, kwargs):
     ) == pytest.approx(soft, **TOLERANCE)
 
 
-def test_without_kl_explicit_cpp_is_soft_dqn_once_the_networks_agree(mdp, one_hot_env):
+def test_without_kl_cpp_is_soft_dqn_once_the_networks_agree(mdp, one_hot_env):
     mdp.online = mdp.target
     soft = mdp.backup(0.3 * logsumexp(mdp.target / 0.3, axis=1))
-    assert deep_target(
-        DeepCPP, mdp, one_hot_env, form="explicit", alpha=0.0, temperature=0.3
-    ) == pytest.approx(soft, **TOLERANCE)
+    assert deep_target(DeepCPP, mdp, one_hot_env, alpha=0.0, temperature=0.3) == pytest.approx(
+        soft, **TOLERANCE
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,23 +120,20 @@ def test_without_kl_explicit_cpp_is_soft_dqn_once_the_networks_agree(mdp, one_ho
         (MDQN, {}),
         (CVI, {}),
         (CVI, {"backup": "logsumexp"}),
-        (DeepCPP, {"form": "implicit"}),
-        (DeepCPP, {"form": "explicit"}),
+        (CautiousMDQN, {}),
         (DeepCPP, {}),
     ],
 )
 def test_zero_temperature_without_kl_gives_dqn_target(mdp, one_hot_env, cls, kwargs):
-    mdp.online = (
-        mdp.target
-    )  # explicit CPP takes its policy from the online network, as double DQN does
+    mdp.online = mdp.target  # CPP takes its policy from the online network, as double DQN does
     target = deep_target(cls, mdp, one_hot_env, alpha=0.0, temperature=1e-8, **kwargs)
     assert target == pytest.approx(mdp.backup(mdp.target.max(1)), **TOLERANCE)
 
 
-def test_zero_temperature_explicit_cpp_is_double_dqn(mdp, one_hot_env):
+def test_zero_temperature_cpp_is_double_dqn(mdp, one_hot_env):
     greedy = mdp.online.argmax(1)
     assert (greedy != mdp.target.argmax(1)).any(), "the test must tell the networks apart"
-    target = deep_target(DeepCPP, mdp, one_hot_env, form="explicit", alpha=0.0, temperature=1e-4)
+    target = deep_target(DeepCPP, mdp, one_hot_env, alpha=0.0, temperature=1e-4)
     # on the online network's greedy action the entropy term vanishes too
     assert target == pytest.approx(mdp.backup(mdp.target[np.arange(3), greedy]), abs=1e-3, rel=0)
 
@@ -177,24 +154,26 @@ def make(cls, mdp, env, **kwargs):
     return model, mdp.load_into(model)
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit", "munchausen"])
-def test_projection_at_zeta_one_is_exactly_nothing(mdp, one_hot_env, form):
-    model, batch = make(DeepCPP, mdp, one_hot_env, zeta=1.0, form=form, alpha=0.3, temperature=0.3)
+@pytest.mark.parametrize("cls", [DeepCPP, CautiousMDQN])
+def test_projection_at_zeta_one_is_exactly_nothing(mdp, one_hot_env, cls):
+    model, batch = make(cls, mdp, one_hot_env, zeta=1.0, alpha=0.3, temperature=0.3)
     projection = model._losses(batch, th.zeros(6, 1))["projection"]
     gradients = th.autograd.grad(projection, list(model.q_net.parameters()))
     assert projection.item() == 0.0
     assert all((g == 0.0).all() for g in gradients)
 
 
+@pytest.mark.parametrize("coef", [None, 7.0])
 @pytest.mark.parametrize("zeta", [0.0, 0.25])
-def test_projection_loss_is_the_weighted_kl_to_the_mixture(mdp, one_hot_env, zeta):
-    tau, sigma, coef = 0.2, 0.1, 7.0
+def test_projection_loss_is_the_kl_to_the_mixture_by_itself_or_weighted(
+    mdp, one_hot_env, zeta, coef
+):
+    tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
     model, batch = make(
         DeepCPP,
         mdp,
         one_hot_env,
-        form="explicit",
         zeta=zeta,
         alpha=alpha,
         temperature=T,
@@ -205,6 +184,20 @@ def test_projection_loss_is_the_weighted_kl_to_the_mixture(mdp, one_hot_env, zet
     kl = (
         (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()
     )  # every state twice in the batch
+    weight = 1.0 if coef is None else coef * T**2
+    assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(
+        weight * kl, abs=1e-6
+    )
+
+
+@pytest.mark.parametrize("zeta", [0.0, 0.25])
+def test_projection_of_cautious_mdqn_is_between_boltzmann_policies(mdp, one_hot_env, zeta):
+    T, coef = 0.3, 7.0
+    model, batch = make(
+        CautiousMDQN, mdp, one_hot_env, zeta=zeta, temperature=T, projection_coef=coef
+    )
+    old, new = softmax(mdp.target / T, axis=1), softmax(mdp.online / T, axis=1)
+    kl = (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()
     assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(
         coef * T**2 * kl, abs=1e-6
     )
@@ -235,47 +228,70 @@ def test_momentum_weight_falls_with_the_iterations_to_its_floor(one_hot_env, mdp
     assert weights == pytest.approx([1.0, 0.5, 0.25, 0.2])
 
 
-@pytest.mark.parametrize("form", ["explicit", "implicit"])
-def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_env, form):
+def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_env):
     tau, sigma = 0.2, 0.1
     alpha, T = sigma / (tau + sigma), tau + sigma
-    model, batch = make(
-        DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta="dcpp"
-    )
+    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T)
     with th.no_grad():
         model._update_statistics(batch)
-    old = softmax(mdp.target / (tau if form == "explicit" else T), axis=1)
-    q = mdp.online if form == "explicit" else mdp.online - sigma * np.log(old)
-    advantage = q.max(1) - (old * q).sum(1)
+    old = softmax(mdp.target / tau, axis=1)
+    advantage = mdp.online.max(1) - (old * mdp.online).sum(1)
     assert model.caution.tracker.mean.item() == pytest.approx(advantage.mean(), abs=1e-6)
     assert model.caution.tracker.maximum.item() == pytest.approx(advantage.max(), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("rule", "distance", "spread"), [("measured", np.max, np.ptp), ("typical", np.mean, np.std)]
-)
-@pytest.mark.parametrize("form", ["explicit", "implicit"])
-def test_measured_zeta_is_the_advantage_over_distance_times_spread(
-    mdp, one_hot_env, form, rule, distance, spread
-):
-    tau, sigma = 0.2, 0.1
-    alpha, T = sigma / (tau + sigma), tau + sigma
-    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T, form=form, zeta=rule)
+def test_zeta_of_the_first_iteration_is_the_papers_formula(mdp, one_hot_env):
+    model, batch = make(DeepCPP, mdp, one_hot_env, alpha=0.5, temperature=2.0)
+    with th.no_grad():
+        model._update_statistics(batch)
+    model.iteration = 2
+    record = model._on_iteration_end()
+    C_2 = (mdp.gamma + 0.5) / 2.0  # beta r_max (gamma + alpha)
+    assert record["C_K"] == pytest.approx(C_2)
+    expected = min(record["m_K"] / record["M_K"] / C_2, 1.0)
+    assert record["zeta"] == model.caution.zeta == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("clip", [-0.1, -np.inf])
+def test_typical_zeta_is_the_advantage_over_mean_distance_times_deviation(mdp, one_hot_env, clip):
+    alpha, T = 0.8, 0.3
+    kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip}
+    model, batch = make(CautiousMDQN, mdp, one_hot_env, **kwargs)
     with th.no_grad():
         model._update_statistics(batch)
     model.iteration = 1
-    old = softmax(mdp.target / (tau if form == "explicit" else T), axis=1)
-    new = (
-        softmax(mdp.online / T + alpha * np.log(old), axis=1)
-        if form == "explicit"
-        else softmax(mdp.online / T, axis=1)
-    )
-    q = mdp.online if form == "explicit" else mdp.online - sigma * np.log(old)
+    old, new = softmax(mdp.target / T, axis=1), softmax(mdp.online / T, axis=1)
+    assert (T * np.log(old) < -0.1).any(), "the test must tell clipped from unclipped"
+    q = mdp.online - alpha * np.maximum(T * np.log(old), clip)
     advantage = ((new - old) * q).sum(1)
-    mean, scale = advantage.mean(), distance(np.abs(new - old).sum(1)) * spread(advantage)
+    mean, scale = advantage.mean(), np.abs(new - old).sum(1).mean() * advantage.std()
     record = model._on_iteration_end()
     assert (record["m_K"], record["M_K"]) == pytest.approx((mean, scale), abs=1e-6)
-    assert record["zeta"] == model.zeta == pytest.approx(min(mean / scale, 1.0), abs=1e-6)
+    expected = min(max(mean / scale, 0.0), 1.0)
+    assert record["zeta"] == model.caution.zeta == pytest.approx(expected, abs=1e-6)
+
+
+def quarter(estimate):
+    return 0.25 if estimate.K < 3 else 0.75
+
+
+def test_zeta_may_be_a_function_of_the_estimate(mdp, one_hot_env):
+    seen = []
+
+    def rule(estimate):
+        seen.append(estimate)
+        return quarter(estimate)
+
+    model, batch = make(DeepCPP, mdp, one_hot_env, zeta=rule)
+    for model.iteration in (1, 3):
+        with th.no_grad():
+            model._update_statistics(batch)
+        zeta = model._on_iteration_end()["zeta"]
+    assert zeta == model.caution.zeta == 0.75
+    assert [estimate.K for estimate in seen] == [1, 3]
+    assert seen[0].gamma == mdp.gamma
+    assert seen[0].m_K == pytest.approx(model.caution.tracker.mean.item(), rel=1e-6)
+    assert pytest.approx(1 / 0.0134) == seen[0].C_K
 
 
 def test_bootstrap_uses_the_discount_of_each_transition(mdp, one_hot_env):

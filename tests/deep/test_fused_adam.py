@@ -6,7 +6,7 @@ import pytest
 import torch as th
 from torch import nn
 
-from sb3_cpp.deep.quick_adam import CLEAR_EVERY, QuickAdam, clear_tiny_moments
+from sb3_cpp.deep.fused_adam import CLEAR_EVERY, FusedAdam, clear_tiny_moments
 
 
 def make_pair(**kwargs: object) -> list[tuple[nn.Module, th.optim.Adam]]:
@@ -23,7 +23,7 @@ def make_pair(**kwargs: object) -> list[tuple[nn.Module, th.optim.Adam]]:
     return pair
 
 
-def learn(network: nn.Module, optimizer: th.optim.Optimizer | QuickAdam, seed: int) -> None:
+def learn(network: nn.Module, optimizer: th.optim.Optimizer | FusedAdam, seed: int) -> None:
     x = th.randn(16, 3, generator=th.Generator().manual_seed(seed))
     optimizer.zero_grad()
     network(x).square().mean().backward()
@@ -63,7 +63,7 @@ def test_the_same_to_the_bit_whatever_happens_between(
 ) -> None:
     pair = make_pair(**kwargs)
     (plain, adam), (quick, other) = pair
-    stepper = QuickAdam(other)
+    stepper = FusedAdam(other)
     for seed in range(6):
         if seed == 3 and change is not None:
             change(adam)
@@ -75,7 +75,7 @@ def test_the_same_to_the_bit_whatever_happens_between(
 
 def test_parameters_that_join_later_learn_from_their_first_step() -> None:
     pair = make_pair()
-    steppers = [pair[0][1], QuickAdam(pair[1][1])]
+    steppers = [pair[0][1], FusedAdam(pair[1][1])]
     for seed in range(6):
         for (network, adam), stepper in zip(pair, steppers, strict=True):
             if seed == 3:
@@ -91,7 +91,7 @@ def test_parameters_that_join_later_learn_from_their_first_step() -> None:
 
 def test_steps_of_both_kinds_can_take_turns() -> None:
     pair = make_pair()
-    quick = QuickAdam(pair[1][1])
+    quick = FusedAdam(pair[1][1])
     for seed in range(6):
         learn(*pair[0], seed)
         learn(pair[1][0], quick if seed % 3 else pair[1][1], seed)
@@ -102,7 +102,7 @@ def test_hooks_and_schedulers_are_heard() -> None:
     (_, _), (network, adam) = make_pair()
     heard: list[str] = []
     adam.register_step_post_hook(lambda *_: heard.append("hook"))
-    stepper = QuickAdam(adam)
+    stepper = FusedAdam(adam)
     for seed in range(3):
         learn(network, stepper, seed)
     assert heard == ["hook"] * 3
@@ -112,7 +112,7 @@ def test_another_optimiser_makes_its_own_step() -> None:
     th.manual_seed(0)
     network = nn.Linear(3, 2)
     before = network.weight.detach().clone()
-    learn(network, QuickAdam(th.optim.SGD(network.parameters(), lr=0.1)), 0)
+    learn(network, FusedAdam(th.optim.SGD(network.parameters(), lr=0.1)), 0)
     assert not th.equal(network.weight, before)
 
 
@@ -121,7 +121,7 @@ def idle_steps(clear: bool, steps: int = 1200) -> tuple[th.Tensor, dict[str, th.
     th.manual_seed(0)
     layer = nn.Linear(8, 4)
     adam = th.optim.Adam(layer.parameters(), fused=True)
-    stepper = QuickAdam(adam)
+    stepper = FusedAdam(adam)
     for step in range(steps):
         x = th.randn(16, 8, generator=th.Generator().manual_seed(step))
         x[:, 4:] *= step < 10

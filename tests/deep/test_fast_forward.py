@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from sb3_cpp import DeepCPP
-from sb3_cpp.deep.fast import run_preprocessed
-from sb3_cpp.deep.quick_forward import is_known, run
+from sb3_cpp.deep.fast import is_known, run, run_preprocessed
 from sb3_cpp.training.environments import MinAtarCNN
 
 IMAGE = spaces.Box(0, 255, (4, 84, 84), np.uint8)

@@ -18,7 +18,7 @@ class _Group(NamedTuple):
     counter: th.Tensor  # all of steps, in one tensor
 
 
-class QuickAdam:
+class FusedAdam:
     """Steps of an optimiser; if it is a fused Adam that nobody has changed, by torch's own kernel for its arithmetic.
 
     The weights and the optimiser's state are the same to the bit as after ``optimizer.step()``. Everything that is asked for

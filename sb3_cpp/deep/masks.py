@@ -1,0 +1,124 @@
+"""Invalid-action masks for the DQN family, in sb3-contrib's protocol or in gymnasium's infos.
+
+An environment offers masks by a method ``action_masks()`` (sb3-contrib) or by
+``info["action_mask"]`` in ``reset`` and ``step``: True marks a valid action.
+
+The masks of s and s' travel with the transition as two further columns of the buffer's actions,
+packed into 64-bit words. So every replay buffer stores, samples and saves them without knowing.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_cpp.checks import InvalidArgument
+
+# Value of an invalid action: so low that its probability is exactly 0 at any temperature, and
+# finite, so that 0 * log(0) stays 0
+INVALID = -1e8
+_BITS = 62  # per word, so that a word is never negative
+
+
+class MaskSource:
+    """Reads the masks of the current observations of a vectorised environment.
+
+    :param env: the environment
+    :param n_actions: number of actions
+    """
+
+    def __init__(self, env: VecEnv, n_actions: int) -> None:
+        self.env, self.n_actions = env, n_actions
+        self.has_method = _has_method(env)
+
+    @staticmethod
+    def found(env: VecEnv) -> bool:
+        """Whether the environment offers masks (after its first reset, where infos have them)."""
+        return _has_method(env) or any("action_mask" in info for info in env.unwrapped.reset_infos)
+
+    def at_reset(self) -> np.ndarray:
+        """Masks, shape (n_envs, n_actions), of the observations after a reset."""
+        if self.has_method:
+            return self._checked(self.env.env_method("action_masks"))
+        return self._checked([info.get("action_mask") for info in self.env.unwrapped.reset_infos])
+
+    def after_step(
+        self, dones: np.ndarray, infos: list[dict[str, Any]], before: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Masks of the next observations of the transitions, and of the observations to act on.
+
+        They differ where an episode has ended. An environment that offers only ``action_masks()``
+        has been reset by then and its last mask is gone: the mask before the step stands in for
+        it. It matters only for an episode cut off by a time limit; ``info["action_mask"]`` is
+        exact there.
+        """
+        if self.has_method:
+            current = self._checked(self.env.env_method("action_masks"))
+            following = np.where(dones[:, None], before, current)
+        else:
+            following = self._checked([info.get("action_mask") for info in infos])
+            current = following
+            if dones.any():
+                resets = [
+                    reset.get("action_mask") if done else mask
+                    for done, reset, mask in zip(dones, self.env.unwrapped.reset_infos, following)
+                ]
+                current = self._checked(resets)
+        exact = [info.get("action_mask") if done else None for done, info in zip(dones, infos)]
+        for row, mask in enumerate(exact):
+            if mask is not None:
+                following[row] = np.asarray(mask, dtype=bool)
+        return following, current
+
+    def _checked(self, masks: list[Any]) -> np.ndarray:
+        if any(mask is None for mask in masks):
+            raise InvalidArgument('info["action_mask"] must be given at every reset and step')
+        rows = np.array([np.asarray(mask, dtype=bool).reshape(-1) for mask in masks])
+        if rows.shape != (self.env.num_envs, self.n_actions):
+            raise InvalidArgument(
+                f"action masks must have {self.n_actions} entries for each of "
+                f"{self.env.num_envs} environments, got shape {rows.shape}"
+            )
+        if not rows.any(axis=1).all():
+            raise InvalidArgument("action masks must allow at least one action, got none")
+        return rows
+
+
+def _has_method(env: VecEnv) -> bool:
+    return env.has_attr("action_masks")
+
+
+def n_words(n_actions: int) -> int:
+    """Words that a packed mask takes."""
+    return -(-n_actions // _BITS)
+
+
+def pack(masks: np.ndarray) -> np.ndarray:
+    """Masks (n, n_actions) as words (n, n_words)."""
+    padding = n_words(masks.shape[1]) * _BITS - masks.shape[1]
+    bits = np.pad(masks, ((0, 0), (0, padding))).reshape(len(masks), -1, _BITS)
+    return (bits.astype(np.int64) << np.arange(_BITS)).sum(-1)
+
+
+def unpack(words: th.Tensor, n_actions: int) -> th.Tensor:
+    """The inverse of :func:`pack`, for tensors."""
+    bits = (words.unsqueeze(-1) >> th.arange(_BITS, device=words.device)) & 1
+    return bits.flatten(1)[:, :n_actions].bool()
+
+
+def add_columns(buffer: ReplayBuffer, n_actions: int) -> None:
+    """Make room for the two masks in the buffer; transitions it already holds are unmasked."""
+    words = 2 * n_words(n_actions)
+    if buffer.action_dim > 1:
+        return
+    all_valid = pack(np.ones((1, n_actions), dtype=bool))
+    masks = np.broadcast_to(np.tile(all_valid, 2), (*buffer.actions.shape[:2], words))
+    buffer.actions = np.concatenate((buffer.actions.astype(np.int64), masks), axis=2)
+    buffer.action_dim = 1 + words
+
+
+def apply(values: th.Tensor, mask: th.Tensor) -> th.Tensor:
+    """Values with :data:`INVALID` where the mask is False."""
+    return values.masked_fill(~mask, INVALID)

@@ -1,0 +1,78 @@
+"""What of ours is in a saved model: plain values, with names in place of classes and functions.
+
+SB3 pickles whatever is not JSON. Objects of our own classes would tie a file to this version's
+modules, and a loader that refuses pickles could not read them.
+"""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.deep.caution import name_of_rule
+
+if TYPE_CHECKING:
+    from sb3_cpp.deep.base import RegularizedDQN
+
+FORMAT = 2  # of saved models; version 0.1 of this package wrote none
+
+
+def saved_as(model: "RegularizedDQN") -> list[Any]:
+    """The class and the format that a saved model carries."""
+    return [type(model).__name__, FORMAT]
+
+
+def check_saved_as(model: "RegularizedDQN") -> None:
+    """Refuse a file of another algorithm, of SB3's DQN, or of an older version."""
+    # A model that is being built for the first time has no schedule yet; one from a file has
+    if model.saved_as is None and "lr_schedule" not in vars(model):
+        model.saved_as = saved_as(model)
+    name = type(model).__name__
+    if model.saved_as is None:
+        raise InvalidArgument(
+            f"path must be a model that {name} saved with sb3_cpp 0.2 or later, got one of an "
+            f"older version or of SB3's DQN; {name}(...).set_parameters(path, exact_match=False) "
+            "takes over the weights that fit"
+        )
+    if model.saved_as != saved_as(model):
+        other, version = model.saved_as
+        raise InvalidArgument(
+            f"path must be a model saved by {name} in format {FORMAT}, "
+            f"got one saved by {other} in format {version}"
+        )
+
+
+@contextmanager
+def plain_values(model: "RegularizedDQN") -> Iterator[None]:
+    """Inside, the model's attributes hold names in place of our classes and of functions."""
+    names: dict[str, Any] = {}
+    for alias, policy_class in model.policy_aliases.items():
+        if model.policy_class is policy_class:
+            names["policy_class"] = alias
+    buffer_class = model.replay_buffer_class
+    if buffer_class is not None and buffer_class.__module__.startswith("sb3_cpp."):
+        names["replay_buffer_class"] = f"{buffer_class.__module__}:{buffer_class.__qualname__}"
+    zeta = vars(model).get("zeta")
+    if callable(zeta):
+        names["zeta"] = name_of_rule(zeta)
+    values = vars(model)
+    before = {name: values[name] for name in names}
+    values.update(names)
+    try:
+        yield
+    finally:
+        values.update(before)
+
+
+def objects_from_names(model: "RegularizedDQN") -> None:
+    """Undo :func:`plain_values` in a model that is being loaded."""
+    values = vars(model)
+    if isinstance(values["policy_class"], str):
+        values["policy_class"] = model._get_policy_from_name(values["policy_class"])
+    name = values["replay_buffer_class"]
+    if isinstance(name, str):
+        module, _, attribute = name.partition(":")
+        if not module.startswith("sb3_cpp."):  # a file must not choose what is imported
+            raise InvalidArgument(f"replay_buffer_class must be one of sb3_cpp, got {name!r}")
+        values["replay_buffer_class"] = getattr(importlib.import_module(module), attribute)
