@@ -47,7 +47,7 @@ test-fast: .venv/dev
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
 
 # The published benchmark, from training to the report pages; compare with `git diff results`
-ALGOS := cpp cvi mdqn modqn dqn qrdqn ppo a2c
+ALGOS := cpp cmdqn cvi mdqn modqn dqn qrdqn ppo a2c
 GAMES := MinAtar/Asterix-v1 MinAtar/Freeway-v1 MinAtar/Seaquest-v1
 GRID := $(BIN)/python scripts/benchmark.py
 publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3) --force && \
@@ -56,8 +56,8 @@ publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3)
 
 benchmark: .venv/dev
 	$(GRID) minatar --algos $(ALGOS) dqn_average --envs $(GAMES) --seeds 3 --first-seed 100 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_paper --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) cpp_paper --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
+	$(GRID) classic --algos $(ALGOS) --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000 --jobs $(JOBS)
 	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 -n 100000 --jobs $(JOBS)
 	$(call publish,minatar,$(GAMES),minatar,MinAtar: three test games)
 	$(call publish,classic,CartPole-v1,cartpole,CartPole)

@@ -20,7 +20,7 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--algo",),
         {
             "default": "cpp",
-            "help": "cpp, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a name of the suite",
+            "help": "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a name of the suite",
         },
     ),
     "env": (("--env",), {"default": "CartPole-v1", "help": "environment id"}),

@@ -11,7 +11,7 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.utils import LinearSchedule
 from torch import nn, optim
 
-from sb3_cpp import ALGORITHMS
+from sb3_cpp import ALGORITHMS, RegularizedDQN
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import (
     InvalidArgument,
@@ -24,6 +24,7 @@ from sb3_cpp.training.environments import MinAtarCNN
 
 _registry: dict[str, type[BaseAlgorithm]] = {
     **ALGORITHMS,
+    "regularized_dqn": RegularizedDQN,  # exactly DQN, with the options of this package
     "dqn": DQN,
     "qrdqn": QRDQN,
     "ppo": PPO,

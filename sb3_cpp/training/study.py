@@ -64,7 +64,7 @@ def search_space(suite: Suite, algo: str) -> list[Dimension]:
     is a list."""
     name = (suite.algos.get(algo) or {}).get("algorithm", algo)
     known = hyperparameter_defaults(get_algorithm(name))
-    own = suite.search.get(algo) or {}
+    own = suite.search.get(algo) or suite.search.get(name) or {}
     if not own:
         raise InvalidArgument(
             f"suite {suite.name} has no search space for {algo!r}; "

@@ -3,8 +3,9 @@
 Later over earlier: class defaults, ``shared:``, ``envs:``, ``algos:``, ``algos:`` inside an environment,
 command line. Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an algorithm does not
 have (PPO has no ``buffer_size``) is left out for it. An environment with ``suite: minatar`` starts from
-what that suite states about it. ``default: true`` makes a suite the one that its environments are
-trained with when no suite is named. ``search:`` overrides sections of ``configs/search.yml``.
+what that suite states about it; a variant with ``algorithm: cpp`` starts from the suite's ``cpp``.
+``default: true`` makes a suite the one that its environments are trained with when no suite is named.
+``search:`` replaces sections of ``configs/search.yml``.
 Plain YAML: nothing is evaluated, nothing unknown is accepted.
 """
 
@@ -150,15 +151,20 @@ class Suite:
             known = list(dict.fromkeys([*self.algos, *algorithm_names()]))
             raise InvalidArgument(f"unknown algorithm {algo!r}{suggestion(algo, known)}")
         algorithm = get_algorithm(name)
+        place = f"suite {self.name}"
         shared, env_block = self.shared, dict(self.envs.get(env) or {})
+        base = self.algos.get(name) or {}
         if "suite" in env_block:
             origin = load_suite(str(env_block.pop("suite")))
             shared = merge(origin.shared, shared)
             env_block = merge(origin.envs.get(env) or {}, env_block)
-            own = merge(origin.algos.get(name) or {}, own)
-        place = f"suite {self.name}"
+            base = merge(origin.algos.get(name) or {}, base)
         pairs = _mapping(env_block.pop("algos", None), f"{place}, envs, {env}, algos")
         pair = _mapping(pairs.get(algo), f"{place}, envs, {env}, algos, {algo}")
+        if algo != name:  # a variant starts from all that is stated about its algorithm
+            of_name = _mapping(pairs.get(name), f"{place}, envs, {env}, algos, {name}")
+            base = merge(base, of_name)
+        own = merge({k: v for k, v in base.items() if k != "algorithm"}, own)
         loose = merge(
             self._fitting(algorithm, shared, f"{place}, shared"),
             self._fitting(algorithm, env_block, f"{place}, envs, {env}"),
@@ -249,7 +255,13 @@ def load_suite(name: str | Path) -> Suite:
     for key in ("envs", "algos", "search"):
         for entry in sections[key]:
             sections[key][entry] = _section(sections[key], entry, path)
+    sections["search"] = {**default_search(), **sections["search"]}
     return Suite(name=path.stem, default=default, **sections)
+
+
+def default_search() -> dict[str, dict[str, Any]]:
+    """The search spaces of ``configs/search.yml``, by algorithm, and the ``shared`` one."""
+    return load_yaml(find_config("search"))
 
 
 def _section(content: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -275,7 +287,7 @@ def suite_of(env: str) -> Suite:
             raise InvalidArgument(f"{env} has several default suites, {names}: choose with --suite")
         if found:
             return found[0]
-    return Suite("custom")
+    return Suite("custom", search=default_search())
 
 
 def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:

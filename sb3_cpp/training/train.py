@@ -141,9 +141,9 @@ def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) ->
     """Train on CartPole-v1 with the classic suite, evaluate on fresh episodes, draw a picture."""
     from sb3_cpp.analysis.plots import plot_run
 
-    config = load_suite("classic").run_config("cpp", "CartPole-v1", seed)
+    config = load_suite("classic").run_config("cmdqn", "CartPole-v1", seed)
     print(
-        f"DeepCPP on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}",
+        f"CautiousMDQN on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}",
         flush=True,
     )
     with torch_threads(1):
@@ -161,5 +161,5 @@ def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) ->
         print(
             f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is perfect)"
         )
-    print(f"picture: {plot_run(outcome.folder, title='DeepCPP on CartPole-v1')}")
+    print(f"picture: {plot_run(outcome.folder, title='CautiousMDQN on CartPole-v1')}")
     return 0

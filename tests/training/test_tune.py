@@ -28,7 +28,7 @@ from sb3_cpp.training.study import (  # noqa: E402
     sample,
     search_space,
 )
-from sb3_cpp.training.suites import Suite, load_suite  # noqa: E402
+from sb3_cpp.training.suites import Suite, load_suite, suite_of  # noqa: E402
 from sb3_cpp.training.tune import score, tune  # noqa: E402
 
 SETTINGS: dict[str, Any] = {"objective": "return"}
@@ -49,8 +49,19 @@ def quadratic(trial: Any) -> float:
 
 def test_a_search_space_has_the_shared_keys_and_its_own() -> None:
     names = {dimension.name for dimension in search_space(load_suite("classic"), "cpp")}
-    assert {"learning_rate", "temperature", "alpha", "projection_coef"} <= names
+    assert {"learning_rate", "temperature", "alpha", "zeta", "rho1", "rho2"} <= names
     assert "kappa" not in names
+
+
+def test_an_environment_of_no_suite_and_a_variant_have_their_algorithms_space() -> None:
+    own = search_space(suite_of("SomethingElse-v0"), "cpp")
+    assert own == search_space(load_suite("classic"), "cpp")
+    assert search_space(load_suite("study"), "cpp_warm") == own
+    assert {d.name for d in search_space(load_suite("atari"), "mdqn")} == {
+        "temperature",
+        "alpha",
+        "munchausen_clip",
+    }
 
 
 @pytest.mark.parametrize(
