@@ -21,6 +21,7 @@ from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.run_folder import BEST_MODEL, CONFIG, MODEL, read_config
 from sb3_cpp.training.algorithms import get_algorithm
 from sb3_cpp.training.environments import check_environment
+from sb3_cpp.training.logs import current_zeta
 from sb3_cpp.training.run import find_checkpoint, make_run_environment
 from sb3_cpp.training.suites import RunConfig, suite_of
 
@@ -159,7 +160,7 @@ def _play(
     """Frames (if recorded) and returns of some episodes."""
     frames: list[np.ndarray] = []
     returns: list[float] = []
-    zeta = getattr(model, "zeta", None)
+    zeta = current_zeta(model)
     observation: Any = venv.reset()
     step = 0
     while len(returns) < episodes:

@@ -302,9 +302,14 @@ class ProgressCallback(BaseCallback):
             "timesteps": self.num_timesteps,
             "total": self.total,
             "return": float(np.mean(returns)) if returns else None,
-            "zeta": getattr(self.model, "zeta", None),
+            "zeta": current_zeta(self.model),
             "speed": (self.num_timesteps - self._first) / seconds,
         }
+
+
+def current_zeta(model: BaseAlgorithm) -> float | None:
+    """The mixing coefficient as it is now (``model.zeta`` is the rule); None without one."""
+    return getattr(getattr(model, "caution", None), "zeta", None)
 
 
 def _describe(status: dict[str, Any]) -> str:
