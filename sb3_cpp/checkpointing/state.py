@@ -19,7 +19,13 @@ from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.monitor import Monitor, ResultsWriter
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecMonitor
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecEnvWrapper,
+    VecMonitor,
+    VecNormalize,
+)
 
 from sb3_cpp.checks import InvalidArgument
 
@@ -48,6 +54,7 @@ def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
     state = {
         "action_space": model.action_space,
         "environment": environment,
+        "normalization": [(layer.obs_rms, layer.ret_rms) for layer in _normalizers(model.env)],
         "spec": _specification(model.env),
         "last_obs": model._last_obs,
         **(_PENDING.get(model) or _capture_learning(model)),
@@ -66,8 +73,11 @@ def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     if state["environment"] is not None:
         restore_environment(model.env, state["environment"])
         model._last_obs = state["last_obs"]
-    else:  # not the first episode of the run again
-        model.env.seed((model.seed or 0) + model.num_timesteps)
+    else:  # a new episode, with the statistics of all before
+        model.env.seed((model.seed or 0) + model.num_timesteps)  # not the run's first one again
+        saved = state.get("normalization", [])
+        for layer, (obs_rms, ret_rms) in zip(_normalizers(model.env), saved):
+            layer.obs_rms, layer.ret_rms = obs_rms, ret_rms
     model.action_space = state["action_space"]
     _PENDING[model] = {name: state[name] for name in _capture_learning(model) if name in state}
     restore_generators(state["random"])
@@ -219,6 +229,10 @@ def _layers(env: VecEnv) -> list[Any]:
                 inner = inner.env
             found.append(inner)
     return found
+
+
+def _normalizers(env: VecEnv) -> list[VecNormalize]:
+    return [layer for layer in _layers(env) if isinstance(layer, VecNormalize)]
 
 
 def _specification(env: VecEnv) -> EnvSpec | None:

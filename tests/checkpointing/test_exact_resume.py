@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,19 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from stable_baselines3 import DQN, PPO
+from sb3_contrib import QRDQN
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
 from benchmarks.faults import same
 from sb3_cpp import CVI, MDQN, CheckpointCallback, DeepCPI, DeepCPP, IterationCallback, MoDQN
 from sb3_cpp.atari import FrameReplayBuffer
-from sb3_cpp.checkpointing import remaining_timesteps, resume, store
+from sb3_cpp.checkpointing import CheckpointStore, remaining_timesteps, resume, store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.environments import make_environment
 
@@ -75,8 +78,7 @@ def end_state(model: BaseAlgorithm) -> dict[str, Any]:
         else {n: v for n, v in vars(buffer).items() if isinstance(v, (np.ndarray, dict, int, bool))}
     )
     return {
-        "weights": model.policy.state_dict(),
-        "optimiser": model.policy.optimizer.state_dict(),
+        "parameters": model.get_parameters(),  # of all networks and optimisers
         "buffer": arrays,
         "counters": [
             getattr(model, name, None)
@@ -177,7 +179,34 @@ def test_wrappers_of_the_vector_resume_to_the_bit(tmp_path: Path) -> None:
     def make_env() -> VecNormalize:
         return VecNormalize(VecFrameStack(make_vec_env("CartPole-v1", 2, seed=1), 3))
 
-    check_exact(lambda: MDQN("MlpPolicy", make_env(), **SMALL), tmp_path, (333,), env=make_env)
+    model = check_exact(
+        lambda: MDQN("MlpPolicy", make_env(), **SMALL), tmp_path, (333,), env=make_env
+    )
+    normalized, straight = model.get_vec_normalize_env(), make_env()
+    MDQN("MlpPolicy", straight, **SMALL).learn(600)
+    assert normalized is not None
+    for name in ("obs_rms", "ret_rms"):
+        assert same(vars(getattr(normalized, name)), vars(getattr(straight, name)))
+    assert same(normalized.returns, straight.returns)
+
+
+def test_statistics_of_environments_in_other_processes_are_kept(tmp_path: Path) -> None:
+    def make_env() -> VecNormalize:
+        kwargs = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
+        return VecNormalize(make_vec_env("CartPole-v1", 2, seed=1, **kwargs))
+
+    env, other = make_env(), make_env()
+    try:
+        model = MDQN("MlpPolicy", env, **SMALL)
+        model.learn(80, callback=CheckpointCallback(tmp_path, 80))
+        CheckpointStore(tmp_path).save(model)
+        resume(MDQN, tmp_path, other)
+        for name in ("obs_rms", "ret_rms"):
+            assert same(vars(getattr(other, name)), vars(getattr(env, name)))
+        assert not same(other.obs_rms.mean, np.zeros(4))
+    finally:
+        env.close()
+        other.close()
 
 
 class Frames(gym.Env):
@@ -220,14 +249,53 @@ def test_a_frame_buffer_resumes_to_the_bit(tmp_path: Path) -> None:
     assert buffer.observations.buffer is buffer
 
 
+ROLLOUTS: dict[str, Any] = {"n_steps": 32, "seed": 1, "device": "cpu"}
+CONTINUOUS: dict[str, Any] = {
+    "buffer_size": 300,
+    "learning_starts": 40,
+    "batch_size": 16,
+    "train_freq": 8,
+    "seed": 1,
+    "policy_kwargs": {"net_arch": [16]},
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env_id", "settings"),
+    [
+        (DQN, "CartPole-v1", SMALL),
+        (QRDQN, "CartPole-v1", SMALL),
+        (PPO, "CartPole-v1", {**ROLLOUTS, "batch_size": 32}),
+        (PPO, "Pendulum-v1", {**ROLLOUTS, "batch_size": 32, "use_sde": True}),
+        (A2C, "CartPole-v1", ROLLOUTS),
+        (SAC, "Pendulum-v1", CONTINUOUS),
+        (SAC, "Pendulum-v1", {**CONTINUOUS, "use_sde": True}),
+        (
+            TD3,
+            "Pendulum-v1",
+            {**CONTINUOUS, "action_noise": OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1))},
+        ),
+    ],
+    ids=["DQN", "QRDQN", "PPO", "PPO with gSDE", "A2C", "SAC", "SAC with gSDE", "TD3 with noise"],
+)
+def test_algorithms_of_sb3_resume_to_the_bit(
+    tmp_path: Path, algorithm: Any, env_id: str, settings: dict[str, Any]
+) -> None:
+    make = lambda: algorithm("MlpPolicy", env_id, **deepcopy(settings))  # noqa: E731
+    check_exact(make, tmp_path, (333,), total=640)
+
+
 @pytest.mark.parametrize("algorithm", [DQN, PPO])
-def test_baselines_resume_to_the_bit(tmp_path: Path, algorithm: Any) -> None:
-    settings = (
-        SMALL if algorithm is DQN else {"n_steps": 32, "batch_size": 32, "seed": 1, "device": "cpu"}
-    )
-    check_exact(
-        lambda: algorithm("MlpPolicy", "CartPole-v1", **settings), tmp_path, (333,), total=640
-    )
+def test_a_resumed_model_may_learn_without_the_callback(tmp_path: Path, algorithm: Any) -> None:
+    settings = SMALL if algorithm is DQN else {**ROLLOUTS, "batch_size": 32}
+    straight = algorithm("MlpPolicy", "CartPole-v1", **settings)
+    straight.learn(320, callback=CheckpointCallback(tmp_path, 100))
+    np.random.seed(5)
+    th.manual_seed(5)
+    model = resume(algorithm, tmp_path)
+    assert model.num_timesteps < 320
+    model.learn(remaining_timesteps(model), reset_num_timesteps=False)
+    assert same(model.get_parameters(), straight.get_parameters())
 
 
 def test_logs_of_plain_python_have_the_same_rows(tmp_path: Path) -> None:

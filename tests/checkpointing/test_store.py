@@ -7,11 +7,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
-from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, buffer, store
+from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, buffer, resume, store
 
 SMALL: dict[str, Any] = {
     "buffer_size": 300,
@@ -75,6 +76,29 @@ def test_a_missing_file_is_damage(saved: Path, tmp_path: Path) -> None:
         path.write_bytes(b"")
     with pytest.raises(DamagedCheckpoint, match="no earlier one is intact"):
         DeepCPP.resume(tmp_path / "c")
+
+
+@pytest.mark.parametrize("damage", ["manifest missing", "manifest empty", "model damaged"])
+def test_a_damaged_newest_one_does_not_block_the_folder(
+    saved: Path, tmp_path: Path, damage: str
+) -> None:
+    """It stays where it is until the next checkpoint, which builds upon the intact one."""
+    folder = tmp_path / "c"
+    shutil.copytree(saved, folder)
+    old, new = store.entries(folder)
+    if damage == "manifest missing":
+        (new / store.MANIFEST).unlink()
+    else:
+        (new / (store.MANIFEST if damage == "manifest empty" else store.MODEL)).write_bytes(b"")
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(DamagedCheckpoint, match="is intact: resume from"):
+        DeepCPP.resume(folder)
+    model = DeepCPP.resume(old)
+    assert sorted(folder.rglob("*")) == before  # reading changes nothing
+    model.learn(callback=CheckpointCallback(folder, 40))
+    assert [path.name for path in store.entries(folder)] == [old.name, "000003"]
+    assert [store.verify(entry)["timesteps"] for entry in store.entries(folder)] == [40, 80]
+    assert DeepCPP.resume(folder).num_timesteps == 80
 
 
 def test_a_checkpoint_from_elsewhere_is_announced(
@@ -209,3 +233,23 @@ def test_kills_while_writing_leave_a_checkpoint_not_older_than_announced(tmp_pat
     outcome = kill_writers(tmp_path, 10, seed=0)
     assert outcome.kills == 10
     assert outcome.held, outcome
+
+
+def test_steps_between_resume_and_callback_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first checkpoint of a resumed model builds upon the one it came from, not upon the buffer
+    as it is when the callback starts."""
+    monkeypatch.setattr(buffer, "SMALL", 0)
+    monkeypatch.setattr(buffer, "BLOCK_BYTES", 200)
+    settings = {"buffer_size": 300, "learning_starts": 10_000, "seed": 1}
+    model = DQN("MlpPolicy", "CartPole-v1", **settings)
+    model.learn(700, callback=CheckpointCallback(tmp_path, 300))
+    model = resume(DQN, tmp_path)
+    model.learn(40, reset_num_timesteps=False)
+    model.learn(64, callback=CheckpointCallback(tmp_path, 700), reset_num_timesteps=False)
+    assert store.verify(store.locate(tmp_path))["timesteps"] == 700
+    restored, live = resume(DQN, tmp_path).replay_buffer, model.replay_buffer
+    for name in ("observations", "actions", "rewards", "dones"):
+        rows = np.arange(600, 700) % 300
+        np.testing.assert_array_equal(getattr(restored, name)[rows], getattr(live, name)[rows])
