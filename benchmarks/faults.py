@@ -247,7 +247,6 @@ _COUNTERS = (
     "exploration_rate",
     "iteration",
     "iteration_record",
-    "caution",
 )
 
 
@@ -274,7 +273,11 @@ def _model_differences(one: Path, two: Path) -> list[str]:
     (data, params, _), (other_data, other_params, _) = map(load_from_zip_file, (one, two))
     assert data is not None
     assert other_data is not None
-    found = [] if same(params, other_params) else ["weights or optimiser differ"]
+    found = [
+        f"{name} differs"
+        for name in dict.fromkeys([*params, *other_params])
+        if not same(params.get(name), other_params.get(name))
+    ]
     for name in _COUNTERS:
         if not same(_plain(data.get(name)), _plain(other_data.get(name))):
             found.append(f"{name} differs")

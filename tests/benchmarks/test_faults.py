@@ -75,7 +75,8 @@ def test_every_kind_of_difference_is_found(tmp_path: Path) -> None:
     other = train_run(small_config(learning_rate=0.05), tmp_path / "b", show="nothing").folder
     found = differences(one, other)
     for words in (
-        "weights or optimiser differ",
+        "policy differs",
+        "policy.optimizer differs",
         "the replay buffer differs",
         "iterations.csv has other rows",
         "caution differs",
