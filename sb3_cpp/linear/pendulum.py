@@ -235,6 +235,4 @@ def _draw_push(pen: "ImageDraw.ImageDraw", centre: float, radius: float, push: f
     pen.polygon(head, fill=_TORQUE)
 
 
-gym.register(
-    ENV_ID, entry_point="sb3_cpp.linear.pendulum:PendulumSwingUp", max_episode_steps=EPISODE_STEPS
-)
+gym.register(ENV_ID, entry_point=f"{__name__}:PendulumSwingUp", max_episode_steps=EPISODE_STEPS)
