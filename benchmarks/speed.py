@@ -220,7 +220,7 @@ class SpeedSettings:
     """
 
     tasks: tuple[str, ...] = ("atari", "minatar", "cartpole")
-    algos: tuple[str, ...] = ("plain", "mdqn", "cvi", "modqn", "cpp")
+    algos: tuple[str, ...] = tuple(OURS)
     peers: tuple[str, ...] = ()
     rounds: int = 5
     steps: int | None = None

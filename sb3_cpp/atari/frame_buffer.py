@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.buffers import NStepReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import (
     VecCheckNan,
     VecEnv,
@@ -73,6 +74,23 @@ def _is_frame_stack(space: spaces.Space) -> bool:
     except InvalidArgument:
         return False
     return True
+
+
+def default_buffer_class(model: OffPolicyAlgorithm) -> type[ReplayBuffer]:
+    """The replay buffer of an algorithm whose user named none, said in a line if it is not SB3's.
+
+    :param model: an algorithm on one observation tensor, before its buffer is made
+    """
+    if model.optimize_memory_usage or not guarantees_stacked_frames(model.env):
+        return QuickReplayBuffer
+    frame_shape = _frame_layout(model.observation_space)[2]
+    print(
+        f"{type(model).__name__}: stacked frames, so the replay buffer stores each frame once "
+        f"(FrameReplayBuffer, {model.buffer_size * np.prod(frame_shape) / 1e9:.1f} GB when full); "
+        "replay_buffer_class=ReplayBuffer for SB3's",
+        file=sys.stderr,
+    )
+    return FrameReplayBuffer
 
 
 class Stacks:

@@ -29,6 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sb3_cpp import checkpointing
+from sb3_cpp.atari.frame_buffer import default_buffer_class
 from sb3_cpp.checkpointing import state, weights
 from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
 from sb3_cpp.deep import health, masks
@@ -50,7 +51,6 @@ from sb3_cpp.deep.fused_adam import (
 )
 from sb3_cpp.deep.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
 from sb3_cpp.deep.saving import check_saved_as, objects_from_names, plain_values, saved_as
-from sb3_cpp.quick_replay import QuickReplayBuffer
 from sb3_cpp.regularization import log_boltzmann
 
 SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
@@ -73,7 +73,10 @@ class RegularizedDQN(DQN):
     Environments may mask invalid actions, by a method ``action_masks()`` (sb3-contrib's protocol)
     or by ``info["action_mask"]``: they are then neither chosen nor bootstrapped from.
 
-    The parameters up to ``device`` are DQN's, see :class:`stable_baselines3.DQN`.
+    The parameters up to ``device`` are DQN's, see :class:`stable_baselines3.DQN`. On the fast path
+    the default of ``replay_buffer_class`` is :class:`sb3_cpp.atari.FrameReplayBuffer` for an
+    environment that guarantees stacked frames, which stores each frame once: the same samples in
+    an eighth of the memory.
 
     :param loss: of the Q-values: "huber" (SB3's DQN) or "mse"
     :param behaviour: policy while learning and of ``predict(deterministic=False)``:
@@ -191,7 +194,7 @@ class RegularizedDQN(DQN):
         objects_from_names(self)
         self._check_arguments()
         if self.fast and self._uses_default_buffer():
-            self.replay_buffer_class = QuickReplayBuffer
+            self.replay_buffer_class = default_buffer_class(self)
         super()._setup_model()
         self._check_n_steps()
         self._has_modes = has_modes(self.q_net)

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +24,7 @@ from stable_baselines3.common.vec_env import (
     VecTransposeImage,
 )
 
+from sb3_cpp import CautiousMDQN
 from sb3_cpp.atari.frame_buffer import (
     BLANK,
     RUN,
@@ -30,6 +32,7 @@ from sb3_cpp.atari.frame_buffer import (
     NStepFrameReplayBuffer,
     guarantees_stacked_frames,
 )
+from sb3_cpp.quick_replay import QuickReplayBuffer
 from tests.atari.frame_streams import FRAME, N_STACK, random_stream, stacked_space
 
 ACTIONS = spaces.Discrete(5)
@@ -308,14 +311,75 @@ class Frames(gym.Env):
 
     def reset(self, **kwargs: Any) -> Any:
         super().reset(seed=kwargs.get("seed"))
-        return self.observation_space.sample(), {}
+        return self._frame(), {}
 
     def step(self, action: Any) -> Any:
-        return self.observation_space.sample(), 1.0, bool(self.np_random.random() < 0.1), False, {}
+        return self._frame(), float(action), bool(self.np_random.random() < 0.1), False, {}
+
+    def _frame(self) -> Any:
+        space = self.observation_space
+        return self.np_random.integers(0, 256, space.shape).astype(space.dtype)
 
 
 def frames_env(*args: Any) -> DummyVecEnv:
     return DummyVecEnv([lambda: Frames(*args)])
+
+
+# SB3's own way to save memory, which cannot handle time-outs
+HALVED = {
+    "optimize_memory_usage": True,
+    "replay_buffer_kwargs": {"handle_timeout_termination": False},
+}
+CNN: dict[str, Any] = {"buffer_size": 60, "learning_starts": 40, "batch_size": 4, "device": "cpu"}
+
+
+def test_stacked_frames_are_stored_once_by_default_and_it_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def make_env() -> VecEnv:
+        return VecFrameStack(frames_env(), 4)
+
+    model = CautiousMDQN("CnnPolicy", make_env(), **CNN).learn(50)
+    assert type(model.replay_buffer) is FrameReplayBuffer
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "CautiousMDQN: stacked frames, so the replay buffer stores each frame once" in line
+    assert "replay_buffer_class=ReplayBuffer for SB3's" in line
+    model.save(tmp_path / "model")
+    loaded = CautiousMDQN.load(tmp_path / "model", make_env())
+    assert type(loaded.replay_buffer) is FrameReplayBuffer
+    loaded.learn(50)
+    assert type(CautiousMDQN.load(tmp_path / "model").replay_buffer) is FrameReplayBuffer
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("env", "changes", "expected"),
+    [
+        (VecFrameStack(frames_env(), 4), {"replay_buffer_class": ReplayBuffer}, ReplayBuffer),
+        (VecFrameStack(frames_env(), 4), HALVED, QuickReplayBuffer),
+        (VecFrameStack(frames_env((36, 36, 3)), 4), {}, QuickReplayBuffer),
+        (frames_env((36, 36, 4)), {}, QuickReplayBuffer),
+    ],
+)
+def test_other_images_and_other_wishes_keep_the_usual_buffer(
+    env: VecEnv,
+    changes: dict[str, Any],
+    expected: type,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = CautiousMDQN("CnnPolicy", env, **CNN, **changes).learn(50)
+    assert type(model.replay_buffer) is expected
+    assert capsys.readouterr().err == ""
+
+
+def test_the_default_buffer_changes_no_weight() -> None:
+    def weights(**changes: Any) -> Any:
+        env = VecFrameStack(frames_env(), 4)
+        model = CautiousMDQN("CnnPolicy", env, seed=3, **CNN, **changes)
+        return model.learn(60).policy.state_dict()
+
+    ours, sb3s = weights(), weights(replay_buffer_class=ReplayBuffer)
+    assert all(th.equal(ours[name], sb3s[name]) for name in sb3s)
 
 
 @pytest.mark.parametrize(

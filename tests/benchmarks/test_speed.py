@@ -14,7 +14,6 @@ from torch import nn
 
 from benchmarks.replay_memory import bytes_in_use, footprints, make_filled
 from benchmarks.speed import (
-    OURS,
     PARTS,
     TASKS,
     Peer,
@@ -93,7 +92,7 @@ def test_ratios_compare_within_a_round():
     assert summary.parts_over_total["cpp"] == pytest.approx((1.2 + 1.1) / 2)
 
 
-@pytest.mark.parametrize("algo", ["plain", "cpp"])
+@pytest.mark.parametrize("algo", ["plain", "cpp", "cmdqn"])
 def test_the_parts_are_those_of_the_fast_path(algo, monkeypatch):
     """The path that users run calls neither torch's own step of Adam nor a layer as a module."""
     model = TASKS["cartpole"].make(algo)

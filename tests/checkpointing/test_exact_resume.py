@@ -231,10 +231,12 @@ class Frames(gym.Env):
         return self._next(), float(action), False, self.steps == 7, {}
 
 
-def test_a_frame_buffer_resumes_to_the_bit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compress", [None, "lz4"])
+def test_a_frame_buffer_resumes_to_the_bit(tmp_path: Path, compress: str | None) -> None:
     changes = {
         **SMALL,
         "replay_buffer_class": FrameReplayBuffer,
+        "replay_buffer_kwargs": {"compress": compress},
         "train_freq": 20,
         "buffer_size": 150,
     }
