@@ -236,8 +236,8 @@ def results(parser: CommandLine) -> int:
     parser.add_argument("--force", action="store_true", help="replace its files of these names")
     args = parser.parse()
 
-    from sb3_cpp.analysis.result_display import gather
     from sb3_cpp.analysis.results import Choice
+    from sb3_cpp.analysis.tables import gather
 
     return gather(choice=Choice(args.pop("algos"), args.pop("envs")), **args)
 
@@ -259,7 +259,7 @@ def plot(parser: CommandLine) -> int:
     parser.add_argument("--force", action="store_true", help="replace its files of these names")
     args = parser.parse()
 
-    from sb3_cpp.analysis.plotting.files import plot
+    from sb3_cpp.analysis.figures import plot
     from sb3_cpp.analysis.results import Choice
 
     return plot(choice=Choice(args.pop("algos"), args.pop("envs")), **args)
@@ -273,7 +273,7 @@ def report(parser: CommandLine) -> int:
     parser.add_argument("--force", action="store_true", help="replace the page")
     args = parser.parse()
 
-    from sb3_cpp.analysis.reporting.report import report
+    from sb3_cpp.analysis.report import report
     from sb3_cpp.analysis.results import Choice
 
     return report(choice=Choice(args.pop("algos"), args.pop("envs")), **args)

@@ -1,6 +1,7 @@
-"""Algorithms against each other, on each task and over all tasks of a suite, always with intervals."""
+"""Algorithms compared on each task and over all tasks of a suite, with intervals."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,32 +21,49 @@ from sb3_cpp.metrics import (
 )
 
 TASK_MEASURES = (
-    "final_return",
-    "oscillation_l2",
-    "oscillation_inf",
-    "oscillation_noise",
-    "auc",
-    "final_training_return",
-    "training_oscillation_l2",
-    "human_normalised",
+    *("final_return", "oscillation_l2", "oscillation_inf", "oscillation_noise", "auc"),
+    *("final_training_return", "training_oscillation_l2", "human_normalised"),
 )
 SUITE_MEASURES = (
-    "normalised_return",
-    "normalised_oscillation_l2",
-    "normalised_oscillation_inf",
-    "normalised_training_oscillation_l2",
-    "normalised_auc",
-    "human_normalised",
+    *("normalised_return", "normalised_oscillation_l2", "normalised_oscillation_inf"),
+    *("normalised_training_oscillation_l2", "normalised_auc", "human_normalised"),
 )
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
-_ORDER = ("cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
+_ORDER = ("cpp", "cmdqn", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
+_TASK_COLUMNS = ["task", "algo", "measure", "runs", "iqm", "low", "high"]
+_SUITE_COLUMNS = [
+    "algo",
+    "measure",
+    "tasks",
+    "runs",
+    "iqm",
+    "low",
+    "high",
+    "better",
+    "better_low",
+    "better_high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "p",
+]
+_TEST_COLUMNS = [
+    "measure",
+    "task",
+    "algo",
+    "runs",
+    "reference_runs",
+    "mean",
+    "reference_mean",
+    "welch",
+    "mann_whitney",
+]
 
 
 def ordered(algos: Sequence[str]) -> list[str]:
-    """Ours first, then the baselines, then other names by the alphabet: the same order in every table and figure."""
-    return sorted(
-        set(algos), key=lambda algo: (_ORDER.index(algo) if algo in _ORDER else len(_ORDER), algo)
-    )
+    """The order of all tables and figures: ours, the baselines, other names alphabetically."""
+    rank = {algo: place for place, algo in enumerate(_ORDER)}
+    return sorted(set(algos), key=lambda algo: (rank.get(algo, len(_ORDER)), algo))
 
 
 def tasks_of(results: Results) -> list[str]:
@@ -63,7 +81,7 @@ def check_reference(results: Results, name: str | None) -> None:
 
 
 def choose_reference(results: Results, name: str | None = None) -> str:
-    """The algorithm that the others of a suite are compared with: the one named, where it is, else ``cpp``, else the first."""
+    """The algorithm that the others are compared with: the named one if present, else the first."""
     algos = ordered(list(results.used().algo))
     return name if name is not None and name in algos else algos[0]
 
@@ -89,18 +107,14 @@ def task_table(results: Results) -> pd.DataFrame:
             for measure in TASK_MEASURES:
                 values = scores(results, algo, measure, [task])
                 if values:
-                    row = {
-                        "task": task,
-                        "algo": algo,
-                        "measure": measure,
-                        "runs": len(values[task]),
-                    }
-                    rows.append({**row, **_iqm(values, measure)})
-    return pd.DataFrame(rows, columns=["task", "algo", "measure", "runs", "iqm", "low", "high"])
+                    row: dict[str, Any] = {"task": task, "algo": algo, "measure": measure}
+                    row |= {"runs": len(values[task])} | _iqm(values, measure)
+                    rows.append(row)
+    return pd.DataFrame(rows, columns=_TASK_COLUMNS)
 
 
 def shared_tasks(results: Results) -> list[str]:
-    """The tasks over which algorithms are averaged: those on which the returns differ at all."""
+    """The tasks over which algorithms are averaged: those on which returns differ."""
     runs = results.used()
     return [
         task
@@ -110,7 +124,7 @@ def shared_tasks(results: Results) -> list[str]:
 
 
 def undecidable_tasks(results: Results) -> list[str]:
-    """The tasks that are in no average, because all evaluations of all runs are equal there."""
+    """The tasks that are not averaged because all evaluations of all runs are equal."""
     return [task for task in tasks_of(results) if task not in shared_tasks(results)]
 
 
@@ -124,7 +138,7 @@ def why_no_average(results: Results) -> str:
 
 
 def left_out(results: Results) -> dict[str, list[str]]:
-    """Algorithms that cannot be averaged over the tasks, with the tasks on which they have no run to compare."""
+    """Algorithms that are not averaged over tasks, with the tasks on which they have no run."""
     runs, tasks = results.used(), shared_tasks(results)
     lacking = {
         algo: [task for task in tasks if not ((runs.algo == algo) & (runs.task == task)).any()]
@@ -140,62 +154,39 @@ def averaged_algorithms(results: Results) -> list[str]:
 def suite_table(results: Results, reference: str) -> pd.DataFrame:
     """One row per algorithm and normalised measure, over all tasks of a suite.
 
-    iqm, low, high; ``better`` is the probability that a run of the reference has the better value (a larger return or area, a
-    smaller oscillation) than one of the algorithm, and ``difference`` the reference's IQM minus the algorithm's, both with
-    intervals; ``p`` is of the stratified permutation test, ``p_holm`` corrected over the algorithms.
-    Algorithms without a run on some task are not in it (:func:`left_out`), and no measure that is unknown on some task.
+    iqm, low, high; ``better`` is the probability that a run of the reference has the better value
+    (larger return or area, smaller oscillation) than one of the algorithm, ``difference`` the
+    reference's IQM minus the algorithm's, both with intervals; ``p`` is of the stratified
+    permutation test, ``p_holm`` corrected over the algorithms. Algorithms without a run on some
+    task are left out (:func:`left_out`), as are measures unknown on some task.
     """
     tasks, rows = shared_tasks(results), []
     algos = averaged_algorithms(results) if tasks else []
     for algo in algos:
         for measure in SUITE_MEASURES:
             own = scores(results, algo, measure, tasks)
-            if set(own) != set(tasks):  # no training episode ended on one of them, say
+            if set(own) != set(tasks):  # e.g. no training episode ended on one of them
                 continue
-            runs = sum(len(values) for values in own.values())
-            row = {
-                "algo": algo,
-                "measure": measure,
-                "tasks": len(tasks),
-                "runs": runs,
-                **_iqm(own, measure),
-            }
+            row: dict[str, Any] = {"algo": algo, "measure": measure, "tasks": len(tasks)}
+            row |= {"runs": sum(map(len, own.values()))} | _iqm(own, measure)
             theirs = scores(results, reference, measure, tasks)
             if algo != reference and reference in algos and set(theirs) == set(tasks):
                 pair = (own, theirs) if "oscillation" in measure else (theirs, own)
-                row |= _columns(
-                    probability_of_improvement(*pair), "better", "better_low", "better_high"
-                )
-                row |= _columns(
-                    iqm_difference(theirs, own), "difference", "difference_low", "difference_high"
-                )
+                row |= _columns(probability_of_improvement(*pair), "better")
+                row |= _columns(iqm_difference(theirs, own), "difference")
                 row["p"] = permutation_p_value(theirs, own)
             rows.append(row)
-    columns = [
-        "algo",
-        "measure",
-        "tasks",
-        "runs",
-        "iqm",
-        "low",
-        "high",
-        "better",
-        "better_low",
-        "better_high",
-    ]
-    table = pd.DataFrame(
-        rows, columns=[*columns, "difference", "difference_low", "difference_high", "p"]
-    ).assign(p_holm=np.nan)
+    table = pd.DataFrame(rows, columns=_SUITE_COLUMNS).assign(p_holm=np.nan)
     for _, group in table[table.p.notna()].groupby("measure", sort=False):
         table.loc[group.index, "p_holm"] = holm_correction(group.p)
     return table
 
 
 def significance_table(results: Results, reference: str) -> pd.DataFrame:
-    """The reference against every other algorithm on every task: Welch's and the Mann-Whitney test, two-sided.
+    """The reference against each algorithm on each task: Welch's and the Mann-Whitney test.
 
-    Holm's correction is over all comparisons of one measure by one test. Pairs with fewer than two runs on a side have NaN for
-    a p-value and do not count among the comparisons.
+    Two-sided. Holm's correction is over all comparisons of one measure by one test. Pairs with
+    fewer than two runs on a side have no p-value (NaN) and do not count among the comparisons.
     """
     rows = []
     for measure in TESTED:
@@ -205,37 +196,15 @@ def significance_table(results: Results, reference: str) -> pd.DataFrame:
                 theirs = scores(results, algo, measure, [task]).get(task, np.zeros(0))
                 if algo == reference or not (own.size and theirs.size):
                     continue
-                row = {
-                    "measure": measure,
-                    "task": task,
-                    "algo": algo,
-                    "runs": theirs.size,
-                    "reference_runs": own.size,
-                }
-                row |= {
-                    "mean": theirs.mean(),
-                    "reference_mean": own.mean(),
-                    "welch": np.nan,
-                    "mann_whitney": np.nan,
-                }
+                row: dict[str, Any] = {"measure": measure, "task": task, "algo": algo}
+                row |= {"runs": theirs.size, "reference_runs": own.size}
+                row |= {"mean": theirs.mean(), "reference_mean": own.mean()}
                 if min(own.size, theirs.size) >= 2:
-                    row |= {
-                        "welch": welch_p_value(own, theirs),
-                        "mann_whitney": mann_whitney_p_value(own, theirs),
-                    }
+                    row["welch"] = welch_p_value(own, theirs)
+                    row["mann_whitney"] = mann_whitney_p_value(own, theirs)
                 rows.append(row)
-    columns = [
-        "measure",
-        "task",
-        "algo",
-        "runs",
-        "reference_runs",
-        "mean",
-        "reference_mean",
-        "welch",
-        "mann_whitney",
-    ]
-    table = pd.DataFrame(rows, columns=columns).assign(welch_holm=np.nan, mann_whitney_holm=np.nan)
+    table = pd.DataFrame(rows, columns=_TEST_COLUMNS)
+    table = table.assign(welch_holm=np.nan, mann_whitney_holm=np.nan)
     for _, group in table.groupby("measure", sort=False):
         for test in ("welch", "mann_whitney"):
             known = group.index[group[test].notna()]
@@ -243,30 +212,19 @@ def significance_table(results: Results, reference: str) -> pd.DataFrame:
     return table
 
 
-def pareto_front(points: dict[str, tuple[float, float]]) -> list[str]:
-    """Of (return, oscillation) the algorithms that no other one beats: none has more return and less oscillation at once."""
-    return [
-        name
-        for name, (value, fall) in points.items()
-        if not any(v >= value and f <= fall and (v > value or f < fall) for v, f in points.values())
-    ]
-
-
 def positions(results: Results, reference: str) -> list[str]:
-    """Where the reference stands against each other algorithm in the plane of return and oscillation, one sentence each.
+    """One sentence per other algorithm: return and oscillation of the reference against it.
 
-    An axis is decided if the 95 % interval of the difference (the reference minus the other, normalised IQM) excludes 0.
+    An axis is decided if the 95 % interval of the difference (the reference minus the other,
+    normalised IQM) excludes 0.
     """
-    table = (
-        suite_table(results, reference).dropna(subset=["difference"]).set_index(["algo", "measure"])
-    )
-    lines = []
+    table = suite_table(results, reference).dropna(subset=["difference"])
+    table, lines = table.set_index(["algo", "measure"]), []
     for algo in dict.fromkeys(table.index.get_level_values("algo")):
-        gain, fall = (
-            table.loc[(algo, "normalised_return")],
-            table.loc[(algo, "normalised_oscillation_l2")],
-        )
-        words = f"{_verdict(gain, 'higher return', 'lower return')}, {_verdict(fall, 'more oscillation', 'less oscillation')}"
+        gain = table.loc[(algo, "normalised_return")]
+        fall = table.loc[(algo, "normalised_oscillation_l2")]
+        words = _verdict(gain, "higher return", "lower return")
+        words += f", {_verdict(fall, 'more oscillation', 'less oscillation')}"
         lines.append(f"{reference} against {algo}: {words}")
     return lines
 
@@ -276,21 +234,21 @@ def _verdict(row: pd.Series, above: str, below: str) -> str:
     quantity = above.rpartition(" ")[2]
     if np.isnan(row.difference_low):
         return f"{quantity} undecided ({row.difference:+.3f}, no interval from single runs)"
-    word = (
-        above
-        if row.difference_low > 0
-        else below
-        if row.difference_high < 0
-        else f"{quantity} undecided"
-    )
+    word = f"{quantity} undecided"
+    if row.difference_low > 0:
+        word = above
+    elif row.difference_high < 0:
+        word = below
     return f"{word} ({row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}])"
 
 
-def _columns(interval: Interval, *names: str) -> dict[str, float]:
-    return {name: float(part) for name, part in zip(names or ("iqm", "low", "high"), interval)}
+def _columns(interval: Interval, name: str) -> dict[str, float]:
+    columns = (name, f"{name}_low", f"{name}_high")
+    return {column: float(part) for column, part in zip(columns, interval)}
 
 
 def _iqm(values: Scores, measure: str) -> dict[str, float]:
-    """An oscillation is never negative, and neither is the end of its interval."""
     interval = iqm_interval(values)
-    return _columns(interval.clip(0.0, np.inf) if "oscillation" in measure else interval)
+    if "oscillation" in measure:  # never negative
+        interval = interval.clip(0.0, np.inf)
+    return {column: float(part) for column, part in zip(("iqm", "low", "high"), interval)}

@@ -1,25 +1,28 @@
-"""Many runs as one tidy table: from their folders, or from the CSV files that were made of them.
+"""The tidy results of many runs: from their folders, or from the CSV files made of them.
 
-``runs.csv`` has one row per run, ``curves.csv`` the learning curves, ``iterations.csv`` zeta, m_K, M_K and C_K, and
-``configs.yml`` the settings, commands, versions and machines. All figures and reports can be made again from these four files.
+``runs.csv`` has one row per run, ``curves.csv`` the learning curves, ``iterations.csv`` zeta, m_K,
+M_K and C_K, and ``configs.yml`` settings, commands, versions and machines. All figures and reports
+can be made again from these four files.
 
-The series R_K whose falls are measured is that of the evaluations: the mean return of the deterministic evaluation episodes,
-at the steps at which the run was evaluated. The range of a task reaches from the lowest to the highest such mean of all
-compared runs of the task; a normalised return is 0 at the lowest and 1 at the highest, and a normalised oscillation of 1 is
-a fall through the whole range. Columns of runs.csv:
+R_K, whose falls are measured, is the mean return of the deterministic evaluation episodes at each
+evaluation. The range of a task is from the lowest to the highest such mean of all compared runs on
+it: a normalised return is 0 at the lowest and 1 at the highest, and a normalised oscillation of 1
+is a fall through the whole range. Columns of runs.csv:
 
 - suite, task, algo, seed: which run
 - state: finished, failed, unfinished, unreadable or missing
-- problem, excluded: what is wrong with the run itself; why it is not compared with the others (empty if it is)
+- problem, excluded: what is wrong with the run; why it is not compared (empty if it is)
 - n_timesteps, timesteps, seconds: steps asked for, steps made, time of training
-- evaluations, episodes: how many evaluations, how many training episodes
+- evaluations, episodes: number of evaluations and of training episodes
 - final_return: mean of the last 3 evaluations
 - final_training_return: mean of the last 100 training episodes
 - best_return: the best evaluation
-- auc: mean height of the evaluation curve (its area over its span of steps), the speed of learning
-- oscillation_l2, oscillation_inf: falls of R_K, the root of the sum of their squares and the largest
-- oscillation_noise: the oscillation_l2 to be expected of a policy of constant return, from the spread of the episodes
-- training_oscillation_l2, training_oscillation_inf: the same of the training curve (100-episode means at 50 even steps)
+- auc: mean height of the evaluation curve (its area over its span of steps)
+- oscillation_l2, oscillation_inf: falls of R_K, root of the sum of squares and the largest
+- oscillation_noise: expected oscillation_l2 of a policy of constant return, given the spread of
+  the evaluation episodes
+- training_oscillation_l2, training_oscillation_inf: the same of the training curve (means of 100
+  episodes at 50 even steps)
 - return_low, return_high: range of the task
 - normalised_return, normalised_auc, normalised_oscillation_l2, ...: in units of that range
 - human_normalised: the final return on Atari, 0 for the random agent and 1 for the human tester
@@ -31,21 +34,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import yaml
 
-from sb3_cpp.analysis.cell_checks import CELL, assess
-from sb3_cpp.analysis.run_measures import Tables, tabulate
-from sb3_cpp.analysis.run_records import read_run
-from sb3_cpp.analysis.table_files import CONFIGS, CURVES, ITERATIONS, RUNS, read_tables
+from sb3_cpp.analysis.runs import (
+    CELL,
+    CURVE_COLUMNS,
+    ITERATION_COLUMNS,
+    RUN_COLUMNS,
+    Tables,
+    read_run,
+    tabulate,
+)
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.files import write_text
 
+RUNS, CURVES, ITERATIONS, CONFIGS = "runs.csv", "curves.csv", "iterations.csv", "configs.yml"
 FILES = (RUNS, CURVES, ITERATIONS, CONFIGS)
+_TEXT = ("suite", "task", "algo", "state", "problem", "series")
+_WHOLE = ("seed", "n_timesteps", "timesteps", "evaluations", "episodes")
+_NORMALISED = {
+    "final_return": "normalised_return",
+    "auc": "normalised_auc",
+    "oscillation_l2": "normalised_oscillation_l2",
+    "oscillation_inf": "normalised_oscillation_inf",
+    "oscillation_noise": "normalised_oscillation_noise",
+    "training_oscillation_l2": "normalised_training_oscillation_l2",
+    "training_oscillation_inf": "normalised_training_oscillation_inf",
+}
 
 
 @dataclass(frozen=True)
 class Results:
-    """Runs of one or more suites; ``ignored`` are folders that look like runs and belong to no suite (a search's trials)."""
+    """Runs of one or more suites; ``ignored`` are run folders of no suite (tuning trials)."""
 
     runs: pd.DataFrame
     curves: pd.DataFrame
@@ -57,106 +79,101 @@ class Results:
         return list(dict.fromkeys(self.runs.suite))
 
     def suite(self, name: str) -> "Results":
-        """The part of one suite."""
+        """The results of one suite."""
         runs, curves, iterations = (
-            frame[frame.suite == name].reset_index(drop=True)
-            for frame in (self.runs, self.curves, self.iterations)
+            table[table.suite == name].reset_index(drop=True)
+            for table in (self.runs, self.curves, self.iterations)
         )
-        return Results(
-            runs, curves, iterations, [entry for entry in self.configs if entry["suite"] == name]
-        )
+        configs = [entry for entry in self.configs if entry["suite"] == name]
+        return Results(runs, curves, iterations, configs)
 
     def used(self) -> pd.DataFrame:
         """The runs that are compared."""
         return self.runs[self.runs.excluded == ""]
 
     def excluded(self) -> pd.DataFrame:
-        """The runs that are not, each with its reason."""
+        """The runs that are not compared, each with its reason."""
         return self.runs[self.runs.excluded != ""]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which runs are compared; without names, all."""
+    """Which algorithms and environments are compared; without names, all."""
 
     algos: Sequence[str] = ()
     envs: Sequence[str] = ()
 
-    def of(self, table: pd.DataFrame) -> pd.DataFrame:
+    def select(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of chosen runs."""
         for column, names in (("algo", self.algos), ("task", self.envs)):
             if names:
                 table = table[table[column].isin(names)]
-        return table
+        return table.reset_index(drop=True)
 
-    def takes(self, algo: str, task: str) -> bool:
+    def includes(self, algo: str, task: str) -> bool:
         return (not self.algos or algo in self.algos) and (not self.envs or task in self.envs)
 
     def check(self, runs: pd.DataFrame) -> None:
         for flag, column, names in (("--algos", "algo", self.algos), ("--envs", "task", self.envs)):
-            there = list(dict.fromkeys(runs[column]))
+            present = list(dict.fromkeys(runs[column]))
             for name in names:
-                if name not in there:
+                if name not in present:
                     raise InvalidArgument(
-                        f"{flag} must be among those of the runs, {', '.join(there)}, got {name!r}"
+                        f"{flag} must be among those of the runs, {', '.join(present)}, "
+                        f"got {name!r}"
                     )
+        if self.select(runs).empty:
+            raise InvalidArgument(
+                f"no run is of --algos {' '.join(self.algos)} and of --envs {' '.join(self.envs)}"
+            )
 
 
 def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     """Runs from folders of runs, of CSV files, or both.
 
-    :param paths: folders that hold ``<suite>/<algo>/<env>/seed_<n>/`` somewhere below, or ``runs.csv`` and its companions
+    :param paths: folders that contain ``<suite>/<algo>/<env>/seed_<n>/`` at any depth, or
+        ``runs.csv`` and its companions
     :param choice: which of them to compare; the range of a task is that of the chosen ones
     """
     if not paths:
         raise InvalidArgument("no folder of runs was given")
     choice = choice or Choice()
     loaded = [_load(Path(path)) for path in paths]
-    tables = [part.tables for part in loaded]
     runs = pd.concat(
         [part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True
     )
     choice.check(runs)
-    runs = choice.of(runs).reset_index(drop=True)
-    if runs.empty and choice.algos and choice.envs:
-        raise InvalidArgument(
-            f"no run is of --algos {' '.join(choice.algos)} and of --envs {' '.join(choice.envs)}"
-        )
-    _refuse_twice(runs)
-    curves = choice.of(pd.concat([part.curves for part in tables], ignore_index=True)).reset_index(
-        drop=True
+    runs = choice.select(runs)
+    _refuse_duplicates(runs)
+    curves, iterations = (
+        choice.select(pd.concat([getattr(part.tables, name) for part in loaded]))
+        for name in ("curves", "iterations")
     )
-    iterations = choice.of(
-        pd.concat([part.iterations for part in tables], ignore_index=True)
-    ).reset_index(drop=True)
     configs = [
         entry
-        for part in tables
-        for entry in part.configs
-        if choice.takes(entry["algo"], entry["task"])
+        for part in loaded
+        for entry in part.tables.configs
+        if choice.includes(entry["algo"], entry["task"])
     ]
     ignored = tuple(name for part in loaded for name in part.ignored)
-    return Results(
-        assess(runs.drop(columns="origin"), curves), curves, iterations, configs, ignored
-    )
+    runs = assess(runs.drop(columns="origin"), curves)
+    return Results(runs, curves, iterations, configs, ignored)
 
 
-def _refuse_twice(runs: pd.DataFrame) -> None:
+def _refuse_duplicates(runs: pd.DataFrame) -> None:
     double = runs[runs.duplicated(CELL, keep=False)]
     if len(double):
-        suite, task, algo, seed = double[CELL].iloc[0]
-        first, second = double.loc[
-            (double[CELL] == double[CELL].iloc[0]).all(axis=1), "origin"
-        ].iloc[:2]
+        cell = double[CELL].iloc[0]
+        first, second = double.loc[(double[CELL] == cell).all(axis=1), "origin"].iloc[:2]
         raise InvalidArgument(
-            f"a run was given twice: {algo} on {task}, seed {seed}, of suite {suite}, in {first} and in {second}; "
-            "name the folder of one grid"
+            f"a run was given twice: {cell.algo} on {cell.task}, seed {cell.seed}, of suite "
+            f"{cell.suite}, in {first} and in {second}; name the folder of one grid"
         )
 
 
 class _Loaded(NamedTuple):
     tables: Tables
-    origins: list[str]  # where each run was found
+    origins: list[str]  # the folder of each run
     ignored: list[str]
 
 
@@ -184,30 +201,90 @@ def _load(path: Path) -> _Loaded:
             f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/) and no {RUNS}"
         )
     records.sort(key=lambda pair: (pair[0].suite, pair[0].task, pair[0].algo, pair[0].seed))
-    return _Loaded(
-        tabulate([record for record, _ in records]), [folder for _, folder in records], ignored
-    )
+    tables = tabulate([record for record, _ in records])
+    return _Loaded(tables, [folder for _, folder in records], ignored)
 
 
 def _run_folders(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Folders called seed_<n>, without looking inside them; links are followed."""
+    """Folders called seed_<n>, not searched further; links are followed, but not in circles."""
     name = Path(os.path.abspath(path)).name
     if name.startswith("seed_") and name.removeprefix("seed_").isdigit():
         yield path
         return
     above = (*above, path.resolve())
     for below in sorted(entry for entry in path.iterdir() if entry.is_dir()):
-        if below.resolve() not in above:  # a link that leads back
+        if below.resolve() not in above:
             yield from _run_folders(below, above)
 
 
+def assess(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """Add ``excluded``, the rows of missing runs, the range of each task and normalised measures.
+
+    Compared are finished runs with evaluations that are as long, and were evaluated as often, as
+    most of their task (the longest of equally many). A run is missing if its algorithm has runs in
+    the suite and its seed was run on the task.
+    """
+    runs = runs.assign(problem=runs["problem"].astype(object).fillna("").astype(str))
+    runs["excluded"] = runs["problem"]
+    for _, group in runs[runs.excluded == ""].groupby(["suite", "task"], sort=False):
+        lengths = group[["n_timesteps", "evaluations"]].value_counts()
+        usual = max(lengths.index, key=lambda length: (lengths[length], *length))
+        for index, row in group.iterrows():
+            if (row.n_timesteps, row.evaluations) != usual:
+                runs.loc[index, "excluded"] = (
+                    f"unequal length: {row.n_timesteps:,} steps and {row.evaluations} evaluations, "
+                    f"most have {usual[0]:,} and {usual[1]}"
+                )
+    return _normalise(pd.concat([runs, missing_runs(runs)], ignore_index=True), curves)
+
+
+def missing_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per cell of the grid (algorithms of the suite, seeds of the task) without a run."""
+    rows = []
+    for suite, group in runs.groupby("suite", sort=False):
+        for task, here in group.groupby("task", sort=False):
+            for algo in dict.fromkeys(group.algo):
+                for seed in sorted(set(here.seed) - set(here[here.algo == algo].seed)):
+                    rows.append({"suite": suite, "task": task, "algo": algo, "seed": seed})
+    table = pd.DataFrame(rows, columns=CELL).astype({"seed": runs.seed.dtype})
+    counts = dict.fromkeys(("n_timesteps", "timesteps", "evaluations", "episodes"), 0)
+    return table.assign(state="missing", problem="missing", excluded="missing", **counts)
+
+
+def _normalise(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """Measures in units of the task's range; NaN if it has no width."""
+    used = runs.loc[runs.excluded == "", CELL]
+    evaluations = curves[curves.series == "evaluation"].merge(used, on=CELL)
+    ranges = evaluations.groupby(["suite", "task"], as_index=False)["return"].agg(
+        return_low="min", return_high="max"
+    )
+    runs = runs.merge(ranges, on=["suite", "task"], how="left")
+    width = (runs.return_high - runs.return_low).replace(0.0, np.nan)
+    for measure, name in _NORMALISED.items():
+        low = runs.return_low if measure in ("final_return", "auc") else 0.0
+        runs[name] = (runs[measure] - low) / width
+    return runs
+
+
+def describe_excluded(runs: pd.DataFrame) -> list[str]:
+    """One line per reason, algorithm and task, naming its seeds."""
+    lines = []
+    for (suite, task, algo, reason), group in runs[runs.excluded != ""].groupby(
+        ["suite", "task", "algo", "excluded"], sort=False
+    ):
+        seeds = ", ".join(str(seed) for seed in sorted(group.seed))
+        plural = "s" if len(group) > 1 else ""
+        lines.append(f"{suite}: {algo} on {task}, seed{plural} {seeds}: {reason}")
+    return lines
+
+
 def save_results(results: Results, folder: str | Path, force: bool = False) -> list[Path]:
-    """Write the four files; files of that name that are already there only with ``force``."""
+    """Write the four files; existing ones are replaced only with ``force``."""
     folder = Path(folder)
-    there = [name for name in FILES if (folder / name).exists()]
-    if there and not force:
+    present = [name for name in FILES if (folder / name).exists()]
+    if present and not force:
         raise InvalidArgument(
-            f"{folder} already holds {', '.join(there)}; choose another folder, or use --force"
+            f"{folder} already holds {', '.join(present)}; choose another folder, or use --force"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in (
@@ -215,8 +292,63 @@ def save_results(results: Results, folder: str | Path, force: bool = False) -> l
         (CURVES, results.curves),
         (ITERATIONS, results.iterations),
     ):
-        table.to_csv(folder / name, index=False)
-    (folder / CONFIGS).write_text(
-        yaml.safe_dump(results.configs, sort_keys=False, width=127), encoding="utf-8"
-    )
+        write_text(folder / name, table.to_csv(index=False))
+    write_text(folder / CONFIGS, yaml.safe_dump(results.configs, sort_keys=False, width=127))
     return [folder / name for name in FILES]
+
+
+def read_tables(folder: Path) -> Tables:
+    """The tables that :func:`save_results` wrote; a damaged one is refused in one line."""
+    runs = _read_csv(folder / RUNS, RUN_COLUMNS)
+    # Missing runs are determined anew: another choice of runs may need other ones
+    runs = runs[runs.state != "missing"].astype(dict.fromkeys(_WHOLE, np.int64))
+    if not len(runs):
+        raise InvalidArgument(f"{folder / RUNS} holds no run")
+    unknown = runs[runs.problem.isna() & ~np.isfinite(runs.final_return)]
+    if len(unknown):
+        raise InvalidArgument(
+            f"{folder / RUNS} must have a finite final_return for seed {unknown.seed.iloc[0]} of "
+            f"{unknown.algo.iloc[0]} on {unknown.task.iloc[0]}, or a problem"
+        )
+    curves = _read_csv(folder / CURVES, CURVE_COLUMNS)
+    iterations = _read_csv(folder / ITERATIONS, ITERATION_COLUMNS)
+    return Tables(runs, curves, iterations, _read_configs(folder / CONFIGS))
+
+
+def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(path)
+    except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidArgument(f"{path} must be a CSV file of results ({reason})") from None
+    missing = [column for column in columns if column not in table]
+    if missing:
+        plural = "s" if len(missing) > 1 else ""
+        raise InvalidArgument(f"{path} lacks the column{plural} {', '.join(missing)}")
+    table = table[list(columns)]
+    for column in table.columns.difference(list(_TEXT)):
+        try:
+            table[column] = pd.to_numeric(table[column])
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"{path} must have numbers in the column {column} ({error})"
+            ) from None
+        if column in _WHOLE and not np.isfinite(table[column]).all():
+            raise InvalidArgument(f"{path} must have whole numbers in the column {column}")
+    return table
+
+
+def _read_configs(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    try:
+        configs = yaml.safe_load(path.read_text(encoding="utf-8")) or []
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidArgument(f"{path} must be YAML ({reason})") from None
+    needed = {"suite", "algo", "task", "config", "seeds"}
+    if not isinstance(configs, list) or not all(
+        isinstance(entry, dict) and needed <= entry.keys() for entry in configs
+    ):
+        raise InvalidArgument(f"{path} must be a list of entries with {', '.join(sorted(needed))}")
+    return configs

@@ -7,13 +7,14 @@ from sb3_cpp.metrics.aggregates import (
     iqm,
     iqm_difference,
     iqm_interval,
+    pareto_front,
     performance_profile,
     probability_of_improvement,
 )
 from sb3_cpp.metrics.atari_scores import human_normalised_score
-from sb3_cpp.metrics.learning_speed import area_under_curve
-from sb3_cpp.metrics.policy_oscillation import (
+from sb3_cpp.metrics.learning_curves import (
     Oscillation,
+    area_under_curve,
     normalised_oscillation,
     oscillation,
     oscillation_of_noise,
@@ -41,6 +42,7 @@ __all__ = [
     "normalised_oscillation",
     "oscillation",
     "oscillation_of_noise",
+    "pareto_front",
     "performance_profile",
     "permutation_p_value",
     "probability_of_improvement",

@@ -1,18 +1,44 @@
-"""Statistics over the runs of several tasks: interquartile mean, probability of improvement, performance profiles.
+"""Statistics over the runs of several tasks: IQM, probability of improvement, performance profiles.
 
-Scores come as a mapping from task to the scores of its runs, already in comparable units if there are several tasks. Tasks
-count equally, however many runs each has.
+Scores map each task to the scores of its runs, in comparable units if there are several tasks.
+Tasks have equal weight, however many runs each has.
+
+Intervals come from the stratified bootstrap: runs are drawn again within their stratum, the runs of
+one algorithm on one task (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
+statistical precipice"), with a small-sample correction. The plain percentile interval is too short
+for 3 or 5 runs: the bootstrap variance is (n - 1) / n of the true one, and its quantiles are normal
+ones. Both ends are therefore moved away from the estimate by ``sqrt(n / (n-1)) * t / z``, t being
+Student's quantile (Hesterberg 2015, "What teachers should know about the bootstrap"). With several
+strata, n / (n-1) is averaged by their share in the variance, and the degrees of freedom are those
+of Welch and Satterthwaite. On normal runs, 1 to 5 tasks with 3 to 20 runs each, 95 % intervals of
+the IQM contain the true value in 94 to 97 % of the cases (tests/metrics/test_coverage.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sb3_cpp.metrics.bootstrap import DRAWS, Array, Interval, Statistic, bootstrap_interval
-
+Array = NDArray[np.float64]
 Scores = Mapping[str, ArrayLike]
+Statistic = Callable[[Array], Array]
+"""From (draws, runs, …), the strata one after the other along runs, to (draws, …)."""
+
+DRAWS = 2000
+_SHARE_DRAWS = 300
+
+
+class Interval(NamedTuple):
+    """An estimate with its confidence interval (NaN if some stratum has fewer than two runs)."""
+
+    estimate: Array
+    low: Array
+    high: Array
+
+    def clip(self, low: float, high: float) -> "Interval":
+        """For a quantity that cannot leave a range."""
+        return Interval(*(np.clip(part, low, high) for part in self))
 
 
 class Profile(NamedTuple):
@@ -25,8 +51,8 @@ class Profile(NamedTuple):
 def iqm(scores: Scores) -> NDArray[np.float64]:
     """Interquartile mean: the mean of the middle half of the pooled runs, tasks weighted equally.
 
-    Runs on the edge count by the part of them that lies inside, so that it is exactly the half; with equal numbers of runs,
-    and those divisible by four, it is ``scipy.stats.trim_mean(values, 0.25)``.
+    A run on a quartile counts by the fraction inside it. With equal numbers of runs that are
+    divisible by four this is ``scipy.stats.trim_mean(values, 0.25)``.
     """
     strata = _strata(scores)
     return _iqm(_weights(strata))(np.concatenate(strata)[None])[0]
@@ -35,7 +61,7 @@ def iqm(scores: Scores) -> NDArray[np.float64]:
 def iqm_interval(
     scores: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
 ) -> Interval:
-    """IQM with its stratified bootstrap interval. Scores may have further dimensions (runs, …), for curves."""
+    """IQM with its stratified bootstrap interval; scores may be curves of shape (runs, …)."""
     strata = _strata(scores)
     return bootstrap_interval(strata, _iqm(_weights(strata)), confidence, draws, seed)
 
@@ -54,11 +80,12 @@ def iqm_difference(
 def probability_of_improvement(
     first: Scores, second: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
 ) -> Interval:
-    """Probability that a run of the first beats a run of the second, ties counting half, averaged over tasks.
+    """Probability that a run of the first beats a run of the second, averaged over tasks.
 
-    For one task it is the Mann-Whitney U over the number of pairs. On a task where one side wins every pair, or all are ties,
-    drawing again shows no spread; Clopper and Pearson's doubt for as many independent pairs as the smaller sample has runs
-    is then added to the interval, as that of an independent part of a mean (Zou and Donner 2008, "MOVER").
+    Ties count half: for one task it is the Mann-Whitney U over the number of pairs. On a task where
+    one side wins every pair, or all are ties, the bootstrap shows no spread. There the width of
+    Clopper and Pearson's interval, for as many independent pairs as the smaller sample has runs, is
+    added as that of an independent term of the mean (Zou and Donner 2008, "MOVER").
     """
     a, b, count = _both(first, second)
     sizes = [(len(x), len(y)) for x, y in zip(a, b)]
@@ -72,8 +99,8 @@ def probability_of_improvement(
         outcomes = np.sign(x[:, None] - y)
         if np.ptp(outcomes) == 0:
             share = (1.0 + outcomes[0, 0]) / 2.0
-            doubt = (1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / min(outcomes.shape))) / len(sizes)
-            below, above = below + (share * doubt) ** 2, above + ((1.0 - share) * doubt) ** 2
+            width = (1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / min(outcomes.shape))) / len(sizes)
+            below, above = below + (share * width) ** 2, above + ((1.0 - share) * width) ** 2
     return Interval(
         result.estimate, result.estimate - np.sqrt(below), result.estimate + np.sqrt(above)
     ).clip(0.0, 1.0)
@@ -86,9 +113,9 @@ def performance_profile(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Profile:
-    """Share of runs with a score above each threshold, tasks weighted equally, with a pointwise band.
+    """Share of runs with a score above each threshold, tasks weighted equally.
 
-    As in the literature the band has no width where all runs of every task are on one side of the threshold.
+    The pointwise band has no width where all runs of every task are on one side.
     """
     strata, levels = _strata(scores), np.asarray(thresholds, dtype=np.float64)
     weights = _weights(strata)
@@ -97,6 +124,83 @@ def performance_profile(
         above, lambda values: np.einsum("drt,r->dt", values, weights), confidence, draws, seed
     )
     return Profile(levels, share.clip(0.0, 1.0))
+
+
+def bootstrap_interval(
+    strata: Sequence[Array],
+    statistic: Statistic,
+    confidence: float = 0.95,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Interval:
+    """The statistic of the runs and its interval.
+
+    :param strata: per stratum an array of (runs, …), the further dimensions equal in all
+    :param statistic: vectorised over draws
+    """
+    if not strata or any(stratum.shape[0] == 0 for stratum in strata):
+        raise ValueError("every stratum needs at least one run")
+    if not all(np.isfinite(stratum).all() for stratum in strata):
+        raise ValueError("scores must be finite numbers")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be in (0, 1), got {confidence!r}")
+    values = np.concatenate(strata)
+    estimate = statistic(values[None])[0]
+    sizes = np.array([stratum.shape[0] for stratum in strata])
+    if sizes.min() < 2:
+        return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+    rng = np.random.default_rng(seed)
+    replicates = statistic(values[_draw(sizes, draws, rng, range(len(sizes)))])
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(replicates, [tail, 1.0 - tail], axis=0)
+    widening = _widening(values, sizes, statistic, tail, rng)
+    return Interval(
+        estimate, estimate + widening * (low - estimate), estimate + widening * (high - estimate)
+    )
+
+
+def _draw(
+    sizes: NDArray[np.int64], draws: int, rng: np.random.Generator, which: Sequence[int]
+) -> NDArray[np.int64]:
+    """Indices (draws, runs): strata in ``which`` drawn with replacement, the others unchanged."""
+    columns, first = [], 0
+    for number, size in enumerate(sizes):
+        if number in which:
+            columns.append(first + rng.integers(0, size, (draws, size)))
+        else:
+            columns.append(np.tile(np.arange(first, first + size), (draws, 1)))
+        first += size
+    return np.concatenate(columns, axis=1)
+
+
+def _widening(
+    values: Array,
+    sizes: NDArray[np.int64],
+    statistic: Statistic,
+    tail: float,
+    rng: np.random.Generator,
+) -> Array | float:
+    """Small-sample correction of the distance between the estimate and the ends of its interval."""
+    from scipy import special
+
+    normal = -special.ndtri(tail)
+    if len(sizes) == 1:
+        n = int(sizes[0])
+        return float(np.sqrt(n / (n - 1)) * -special.stdtrit(n - 1, tail) / normal)
+    shares = [
+        statistic(values[_draw(sizes, _SHARE_DRAWS, rng, [i])]).var(axis=0)
+        for i in range(len(sizes))
+    ]
+    inflation = sizes / (sizes - 1)
+    variances = np.stack([share * factor for share, factor in zip(shares, inflation)])
+    total = variances.sum(axis=0)
+    certain = total == 0.0  # no variance: the interval is a point
+    freedom = total**2 / np.where(
+        certain, 1.0, sum(v**2 / (n - 1) for v, n in zip(variances, sizes))
+    )
+    scale = np.sqrt(total / np.where(certain, 1.0, sum(shares)))
+    quantile = -special.stdtrit(np.where(certain, 1.0, np.maximum(freedom, 1.0)), tail)
+    return np.where(certain, 1.0, scale * quantile / normal)
 
 
 def _strata(scores: Scores) -> list[Array]:
@@ -135,7 +239,7 @@ def _iqm(weights: Array) -> Statistic:
 
 
 def _win_share(sizes: Sequence[tuple[int, int]], count: int) -> Statistic:
-    """The first ``count`` runs are those of the first algorithm, task by task, then those of the second."""
+    """Runs come task by task, the ``count`` runs of the first algorithm before the second's."""
 
     def statistic(values: Array) -> Array:
         shares, left, right = [], 0, count
@@ -146,3 +250,15 @@ def _win_share(sizes: Sequence[tuple[int, int]], count: int) -> Statistic:
         return np.mean(shares, axis=0)
 
     return statistic
+
+
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Of named (return, oscillation) pairs, those that no other pair dominates.
+
+    A pair is dominated if another has at least its return and at most its oscillation, and differs.
+    """
+    return [
+        name
+        for name, (value, fall) in points.items()
+        if not any(v >= value and f <= fall and (v > value or f < fall) for v, f in points.values())
+    ]

@@ -2,7 +2,8 @@
 
 import re
 
-SCORES = {  # random agent, professional tester (no-op starts; Mnih et al. 2015, completed by Wang et al. 2016)
+# Random agent, human tester (no-op starts; Mnih et al. 2015, completed by Wang et al. 2016)
+SCORES = {
     "Alien": (227.8, 7127.7),
     "Amidar": (5.8, 1719.5),
     "Assault": (222.4, 742.0),
@@ -64,14 +65,14 @@ SCORES = {  # random agent, professional tester (no-op starts; Mnih et al. 2015,
 
 
 def atari_game(env_id: str) -> str | None:
-    """The game behind an id such as ``PongNoFrameskip-v4`` or ``ALE/Pong-v5``; None if it is no Atari game."""
+    """The game of an id such as ``PongNoFrameskip-v4`` or ``ALE/Pong-v5``; None for others."""
     match = re.fullmatch(r"(?:ALE/(\w+?)|(\w+?)NoFrameskip)-v\d+", env_id)
     game = (match[1] or match[2]) if match else None
     return game if game in SCORES else None
 
 
 def human_normalised_score(env_id: str, score: float) -> float:
-    """0 for the random agent, 1 for the human tester: ``(score - random) / (human - random)``, of raw game scores."""
+    """``(score - random) / (human - random)`` of a raw score: 0 random agent, 1 human tester."""
     game = atari_game(env_id)
     if game is None:
         raise ValueError(f"human scores are known for the 57 Atari games only, got {env_id!r}")

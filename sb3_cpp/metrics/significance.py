@@ -1,27 +1,27 @@
-"""Whether two samples differ: Welch's t-test, the Mann-Whitney and a permutation test; Holm's correction for many of them."""
+"""Tests of the difference of two samples: Welch, Mann-Whitney, permutation; Holm's correction."""
 
 import itertools
 import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from sb3_cpp.metrics.aggregates import Scores
 
+# Up to this many splits of the pooled sample the Mann-Whitney test is exact (10 and 10: 184,756)
 _MOST_SPLITS = 200_000
-"""Up to this many ways to split the pooled sample the Mann-Whitney test counts them all (10 against 10 are 184,756)."""
 
 
 def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
-    """Two-sided p-value that two samples have the same mean, without assuming equal variances (Welch's t-test).
+    """Two-sided p-value of Welch's t-test: equal means, without assuming equal variances.
 
     Two constant samples have no variance to test with: 1 if they are equal, 0 if not.
     """
     a, b = _samples(first, second, least=2)
     if np.ptp(a) == 0.0 and np.ptp(b) == 0.0:
         return float(a[0] == b[0])
-    # scipy.special has the distribution; scipy.stats takes half a second to import
+    from scipy import special  # scipy.stats takes half a second to import
+
     error_a, error_b = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
     t = (a.mean() - b.mean()) / np.sqrt(error_a + error_b)
     freedom = (error_a + error_b) ** 2 / (error_a**2 / (a.size - 1) + error_b**2 / (b.size - 1))
@@ -29,10 +29,10 @@ def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
-    """Two-sided p-value that neither sample tends to be larger than the other (Mann-Whitney U test).
+    """Two-sided p-value of the Mann-Whitney U test: neither sample tends to be larger.
 
-    Exact, ties included, as long as all splits of the pooled sample can be counted; then the normal approximation with the
-    corrections for ties and continuity. With 3 against 3 runs it cannot be less than 0.1, with 4 against 4 than 0.029.
+    Exact, ties included, for small samples; else the normal approximation with corrections for
+    ties and continuity. With 3 against 3 runs it is at least 0.1, with 4 against 4 at least 0.029.
     """
     from scipy import stats
 
@@ -48,10 +48,10 @@ def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
 def permutation_p_value(
     first: Scores, second: Scores, permutations: int = 9999, seed: int = 0
 ) -> float:
-    """Two-sided p-value that two algorithms differ on none of several tasks (permutation test, stratified by task).
+    """Two-sided p-value of a permutation test stratified by task: no difference on any task.
 
-    The statistic is the difference of the means, averaged over tasks; runs change sides within their task only. The scores of
-    the tasks must be in comparable units.
+    The statistic is the difference of the means, averaged over tasks; runs are exchanged within
+    their task only. The scores of the tasks must be in comparable units.
     """
     if set(first) != set(second) or not first:
         raise ValueError(f"both must have the same tasks, got {sorted(first)} and {sorted(second)}")
@@ -60,16 +60,16 @@ def permutation_p_value(
     for task in first:
         a, b = _samples(first[task], second[task], least=1)
         pooled = np.tile(np.concatenate([a, b]), (permutations + 1, 1))
-        pooled[1:] = rng.permuted(pooled[1:], axis=1)  # the first row stays as it was observed
+        pooled[1:] = rng.permuted(pooled[1:], axis=1)  # the first row is the observed one
         differences += pooled[:, : a.size].mean(axis=1) - pooled[:, a.size :].mean(axis=1)
     distances = np.abs(differences)
     return float(np.mean(distances >= distances[0] * (1.0 - 1e-9)))
 
 
 def holm_correction(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values that may be compared with one level although several were looked at (Holm 1979, step-down Bonferroni).
+    """p-values corrected for multiple comparisons (Holm 1979, step-down Bonferroni).
 
-    The smallest of n is multiplied by n, the next by n - 1, and so on, never falling below the one before, never above 1.
+    The smallest of n is multiplied by n, the next by n - 1, and so on; monotone, at most 1.
     """
     p = np.asarray(p_values, dtype=np.float64)
     if p.ndim != 1 or not np.all((p >= 0.0) & (p <= 1.0)):
@@ -82,7 +82,7 @@ def holm_correction(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def significance_stars(p_value: float) -> str:
-    """``*`` below 0.05 (the level of the paper), ``**`` below 0.01, ``***`` below 0.001, else ``n.s.``"""
+    """``*`` below 0.05 (the paper's level), ``**`` below 0.01, ``***`` below 0.001, or ``n.s.``"""
     return next(
         (mark for level, mark in ((0.001, "***"), (0.01, "**"), (0.05, "*")) if p_value < level),
         "n.s.",

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sb3_cpp import coefficients
-from sb3_cpp.analysis.didactic_plots import dress, new_figure, save_figure
+from sb3_cpp.analysis.style import label_axes, new_row, save_figure
 from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed, check_whole_number
 from sb3_cpp.regularization import kl_divergence, l1_distance, log_ratio_span
@@ -367,7 +367,7 @@ def run_cases(settings: CertificateSettings) -> list[Tally]:
 
 def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
     """Left: how much more than the bound every update gained. Right: the way to the optimum."""
-    figure, (left, right) = new_figure(height=4.4)
+    figure, (left, right) = new_row(height=4.4)
     generator = np.random.default_rng(seed)
     for i, tally in enumerate(tallies):
         colour, dashes = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
@@ -381,9 +381,11 @@ def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
     left.set_xscale("log")
     left.set_yscale("log")
     slack_label = r"slack (at least $10^{-12}$)"
-    dress(left, "Gain beyond the quadratic bound", r"$\zeta$ (at least $10^{-9}$)", slack_label)
+    label_axes(
+        left, "Gain beyond the quadratic bound", r"$\zeta$ (at least $10^{-9}$)", slack_label
+    )
     way = "(J - first) / (optimum - first)"
-    dress(right, "Way to the optimum, mean over MDPs", "update K", way)
+    label_axes(right, "Way to the optimum, mean over MDPs", "update K", way)
     save_figure(figure, path, legend_from=right, columns=4)
 
 

@@ -12,17 +12,18 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from sb3_cpp.analysis.didactic_plots import Style, dress, new_figure, save_figure
+from sb3_cpp.analysis.style import FONT, Style, label_axes, new_row, save_figure
+from sb3_cpp.analysis.style import STYLES as DEEP_STYLES
 from sb3_cpp.metrics import Oscillation, significance_stars, welch_p_value
 
 Samples = Mapping[str, NDArray[np.float64]]
 
 STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
-    "cpp": Style("CPP", "#0072B2", "-"),
-    "cvi": Style("CVI", "#D55E00", "--"),
+    "cpp": DEEP_STYLES["cpp"],
+    "cvi": DEEP_STYLES["cvi"],
     "espi": Style("E-SPI", "#000000", "-."),
     "aspi": Style("A-SPI", "#009E73", ":"),
-    "cpi": Style("CPI", "#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
+    "cpi": DEEP_STYLES["cpi"]._replace(label="CPI"),
     "cpp_1": Style("CPP, scheme 1", "#56B4E9", (0, (6, 2))),
     "linear_cpp": Style("linear CPP", "#004C7A", (0, (3, 1, 1, 1))),
     "espi_printed": Style("E-SPI, printed δ", "#999999", (0, (1, 2))),
@@ -30,13 +31,12 @@ STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
     "span_cpp": Style("CPP, span bound", "#8C510A", (0, (2, 1))),
     "statewise": Style("state-wise", "#7B3294", (0, (8, 1, 1, 1))),
 }
-_FONT = 9
 _ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too
 
 
 def _line(ax: Axes, algo: str, y: NDArray[np.float64]) -> None:
     """One algorithm's line over K = 1, 2, ..."""
-    label, colour, dashes = STYLES[algo]
+    label, colour, dashes, _ = STYLES[algo]
     K = np.arange(1, y.size + 1)
     ax.plot(K, y, color=colour, linestyle=dashes, label=label, linewidth=1.6)
 
@@ -48,7 +48,7 @@ def plot_returns(ax: Axes, returns: Samples, ylabel: str = "return") -> None:
         _line(ax, algo, mean)
         K, colour = np.arange(1, mean.size + 1), STYLES[algo].colour
         ax.fill_between(K, mean - sd, mean + sd, color=colour, alpha=0.13, linewidth=0)
-    dress(ax, "Return, mean ± 1 sd over trials", "iteration K", ylabel)
+    label_axes(ax, "Return, mean ± 1 sd over trials", "iteration K", ylabel)
 
 
 def plot_oscillation(
@@ -74,10 +74,12 @@ def plot_oscillation(
                 textcoords="offset points",
                 ha="center",
                 va="bottom",
-                fontsize=_FONT - 2,
+                fontsize=FONT - 1,
             )
-    dress(ax, f"Oscillation (stars: against {STYLES[reference].label})", "", "mean over trials")
-    ax.set_xticks(range(len(norms)), [r"$\|OJ\|_\infty$", r"$\|OJ\|_2$"], fontsize=_FONT)
+    label_axes(
+        ax, f"Oscillation (stars: against {STYLES[reference].label})", "", "mean over trials"
+    )
+    ax.set_xticks(range(len(norms)), [r"$\|OJ\|_\infty$", r"$\|OJ\|_2$"], fontsize=FONT)
     ax.margins(y=0.12)
     ax.grid(axis="x", visible=False)
 
@@ -88,7 +90,7 @@ def plot_zeta(ax: Axes, zetas: Samples, floor: float = 1e-6) -> None:
         _line(ax, algo, np.maximum(curves.mean(axis=0), floor))
     ax.set_yscale("log")
     ax.set_ylim(0.7 * floor, 1.6)
-    dress(ax, "Coefficient, mean over trials", "iteration K", r"$\zeta$")
+    label_axes(ax, "Coefficient, mean over trials", "iteration K", r"$\zeta$")
 
 
 def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:
@@ -96,8 +98,8 @@ def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:
     for i, (algo, values) in enumerate(samples.items()):
         error = values.std(ddof=1) / np.sqrt(values.size)
         ax.bar(i, values.mean(), 0.7, yerr=error, color=STYLES[algo].colour, error_kw=_ERROR_BAR)
-    dress(ax, title, "", ylabel)
-    ax.set_xticks(range(len(samples)), [STYLES[algo].label for algo in samples], fontsize=_FONT - 1)
+    label_axes(ax, title, "", ylabel)
+    ax.set_xticks(range(len(samples)), [STYLES[algo].label for algo in samples], fontsize=FONT)
     ax.grid(axis="x", visible=False)
 
 
@@ -105,7 +107,7 @@ def save_comparison(
     path: Path, returns: Samples, oscillations: Mapping[str, Oscillation], ylabel: str
 ) -> Path:
     """The paper's figure: return on the left, oscillation on the right."""
-    figure, (left, right) = new_figure()
+    figure, (left, right) = new_row()
     plot_returns(left, returns, ylabel)
     plot_oscillation(right, oscillations)
     return save_figure(figure, path, legend_from=left)

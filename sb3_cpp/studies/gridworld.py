@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from sb3_cpp.analysis.didactic_plots import new_figure, save_figure
+from sb3_cpp.analysis.style import new_row, save_figure
 from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.metrics import oscillation, welch_p_value
@@ -268,7 +268,7 @@ def save_figures(results: Results, folder: Path) -> None:
         returns = {algo: curves.returns[series] for algo, curves in results.items()}
         oscillations = {algo: oscillation(curve) for algo, curve in returns.items()}
         save_comparison(folder / f"{series}.png", returns, oscillations, label)
-    figure, (left, right) = new_figure()
+    figure, (left, right) = new_row()
     plot_zeta(left, {algo: curves.zeta for algo, curves in results.items()})
     visits = {algo: curves.danger_visits["rollout"].sum(axis=1) for algo, curves in results.items()}
     plot_bars(right, visits, "Steps into danger, all iterations", "mean over trials")

@@ -16,7 +16,7 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import Progress
 
-from sb3_cpp.analysis.didactic_plots import new_figure, save_figure
+from sb3_cpp.analysis.style import new_row, save_figure
 from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumSwingUp
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
@@ -137,7 +137,7 @@ def save_figures(
             shown.update(returns)
             norms = {algo: oscillation(curve) for algo, curve in returns.items()}
             save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
-    figure, (ax,) = new_figure(columns=1, width=4.6)
+    figure, (ax,) = new_row(columns=1, width=4.6)
     plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
     save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)
     surfaces = {

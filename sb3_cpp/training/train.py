@@ -139,7 +139,7 @@ class WandbOutputFormat(KVWriter):
 
 def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
     """Train on CartPole-v1 with the classic suite, evaluate on fresh episodes, draw a picture."""
-    from sb3_cpp.analysis.plots import plot_run
+    from sb3_cpp.analysis.figures_learning import plot_run
 
     config = load_suite("classic").run_config("cmdqn", "CartPole-v1", seed)
     print(

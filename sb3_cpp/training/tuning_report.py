@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
-from sb3_cpp.analysis.comparison import pareto_front
-from sb3_cpp.analysis.didactic_plots import dress, new_figure, save_figure
+from sb3_cpp.analysis.style import label_axes, new_row, save_figure
 from sb3_cpp.files import write_text
+from sb3_cpp.metrics import pareto_front
 from sb3_cpp.training.study import hyperparameters
 from sb3_cpp.training.suites import merge
 
@@ -121,8 +121,8 @@ def _rounded(value: Any) -> Any:
 
 
 def _axes(title: str, xlabel: str, ylabel: str) -> tuple[Figure, Axes]:
-    figure, (ax,) = new_figure(columns=1, width=5.2, height=3.4)
-    dress(ax, title, xlabel, ylabel)
+    figure, (ax,) = new_row(columns=1, width=5.2, height=3.4)
+    label_axes(ax, title, xlabel, ylabel)
     return figure, ax
 
 

@@ -32,7 +32,10 @@ def write_run(
     error: str = "",
     zetas: Sequence[float] = (),
 ) -> Path:
-    """A run evaluated at even steps, with training episodes of equal length; ``episodes`` are their returns."""
+    """A run evaluated at even steps, with training episodes of equal length.
+
+    :param episodes: returns of the training episodes
+    """
     folder = root / suite / algo / env.replace("/", "-") / f"seed_{seed}"
     folder.mkdir(parents=True)
     config = {

@@ -12,14 +12,13 @@ from sb3_cpp.analysis.comparison import (
     choose_reference,
     left_out,
     ordered,
-    pareto_front,
     positions,
     significance_table,
     suite_table,
     task_table,
 )
 from sb3_cpp.analysis.results import Results, load_results
-from sb3_cpp.metrics import holm_correction, iqm, iqm_interval
+from sb3_cpp.metrics import holm_correction, iqm, iqm_interval, pareto_front
 from tests.analysis.synthetic_runs import write_grid, write_run
 
 

@@ -1,4 +1,4 @@
-"""What is published under results/ comes from the CSV files there, and the tables of the documentation from those pages."""
+"""Pages under results/ come from the CSV files there, tables of the documentation from them."""
 
 import html
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sb3_cpp.analysis.comparison import choose_reference, positions
-from sb3_cpp.analysis.result_tables import tables_as_markdown
 from sb3_cpp.analysis.results import load_results
+from sb3_cpp.analysis.tables import tables_as_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"

@@ -1,15 +1,21 @@
 """Many runs as one table: what is measured, and that every run is either compared or named."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from sb3_cpp.analysis.cell_checks import describe_excluded
 from sb3_cpp.analysis.comparison import why_no_average
-from sb3_cpp.analysis.result_tables import remarks, table_of_all_tasks, tables_as_markdown
-from sb3_cpp.analysis.results import FILES, Choice, load_results, save_results
+from sb3_cpp.analysis.results import (
+    FILES,
+    Choice,
+    describe_excluded,
+    load_results,
+    save_results,
+)
+from sb3_cpp.analysis.tables import remarks, table_of_all_tasks, tables_as_markdown
 from sb3_cpp.metrics import iqm
 from sb3_cpp.training.run import train_run
 from tests.analysis.synthetic_runs import write_grid, write_run
@@ -17,7 +23,7 @@ from tests.training.small_runs import small_config
 
 
 def test_measures_by_hand(tmp_path: Path) -> None:
-    """Evaluations 0, 8, 5, 9, 5: falls of 3 and 4; last three (5 + 9 + 5) / 3; area (4 + 6.5 + 7 + 7) / 4."""
+    """0, 8, 5, 9, 5: falls of 3 and 4; last three (5 + 9 + 5) / 3; area (4 + 6.5 + 7 + 7) / 4."""
     write_run(tmp_path, evaluations=[0, 8, 5, 9, 5], episodes=[0.0] * 50 + [2.0] * 100)
     run = load_results(tmp_path).runs.iloc[0]
     assert run.oscillation_l2 == pytest.approx(5.0)
@@ -204,7 +210,9 @@ def test_other_folders_are_ignored_by_name(tmp_path: Path) -> None:
         (lambda path: path.mkdir(), "holds no runs"),
     ],
 )
-def test_a_place_without_runs_is_refused(tmp_path: Path, make, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_place_without_runs_is_refused(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
     make(tmp_path / "x")
     with pytest.raises(ValueError, match=message):
         load_results(tmp_path / "x")

@@ -45,7 +45,7 @@ def test_iqm_of_curves_is_that_of_each_point() -> None:
 
 
 def test_interval_of_two_runs_knows_how_little_it_knows() -> None:
-    """Student's interval of 0 and 1 has the half-width 12.7 * sqrt(1/2) * sqrt(1/2) = 6.4; the bare bootstrap says [0, 1]."""
+    """Student's half-width of 0 and 1: 12.7 * sqrt(1/2) * sqrt(1/2) = 6.4; bootstrap: [0, 1]."""
     interval = iqm_interval({"a": [0.0, 1.0]})
     assert interval.estimate == pytest.approx(0.5)
     assert interval.low == pytest.approx(
@@ -83,7 +83,7 @@ def test_difference_is_that_of_the_estimates_and_turns_its_sign() -> None:
 
 
 def test_probability_of_improvement_by_hand() -> None:
-    """Task a: 3 against {1, 3} wins once and ties once, 0 loses twice: 1.5 of 4. Task b: 1 of 1. Mean (0.375 + 1) / 2."""
+    """Task a: 3 against {1, 3} wins and ties once, 0 loses twice: 1.5 of 4. Task b: 1 of 1."""
     result = probability_of_improvement(
         {"a": [3.0, 0.0], "b": [2.0, 2.0]}, {"a": [1.0, 3.0], "b": [1.0, 1.0]}
     )
@@ -105,7 +105,7 @@ def test_a_clean_sweep_is_not_certainty() -> None:
 
 
 def test_sweeps_in_both_directions_and_ties_are_not_certainty() -> None:
-    """Doubt 1 - 0.025^(1/3) of each task, a third of it in the mean, added as of independent parts."""
+    """Width 1 - 0.025^(1/3) of each task, a third of it in the mean, added in quadrature."""
     high, low = [4.0, 5.0, 6.0], [1.0, 2.0, 3.0]
     split = probability_of_improvement(
         {"a": high, "b": low, "c": high}, {"a": low, "b": high, "c": low}

@@ -19,7 +19,7 @@ Runs = dict[str, np.ndarray]
 def normal_runs(
     rng: np.random.Generator, tasks: int, runs: int, spread: float, mean: float = 0.0
 ) -> Runs:
-    """Task means ``spread`` apart in all, around ``mean``; the middle half is symmetric, so the true IQM is ``mean``."""
+    """Task means around ``mean``, ``spread`` apart; by symmetry the true IQM is ``mean``."""
     means = mean + np.linspace(-spread / 2, spread / 2, tasks) if tasks > 1 else [mean]
     return {str(i): rng.normal(m, 1.0, runs) for i, m in enumerate(means)}
 
@@ -47,7 +47,7 @@ def test_interval_of_the_difference_covers_the_truth() -> None:
 
 
 def test_probability_of_improvement_covers_the_truth() -> None:
-    """One run beats another with probability Phi(0.7 / sqrt(2)). The interval errs on the long side for very few runs."""
+    """One run beats another with probability Phi(0.7 / sqrt(2)); few runs: longer intervals."""
     truth, rng, hits = stats.norm.cdf(0.7 / np.sqrt(2)), np.random.default_rng(3), 0
     for i in range(SETS):
         first, second = normal_runs(rng, 1, 10, 0.0, mean=0.7), normal_runs(rng, 1, 10, 0.0)
@@ -62,7 +62,7 @@ def test_probability_of_improvement_covers_the_truth() -> None:
 def test_probability_of_improvement_knows_that_few_runs_may_all_win_by_chance(
     effects: tuple[float, ...], runs: int
 ) -> None:
-    """Tasks on which one side wins every pair show no spread; their intervals must not be points."""
+    """Tasks on which one side wins every pair have no spread; their intervals are not points."""
     truth, rng, hits = (
         np.mean(stats.norm.cdf(np.array(effects) / np.sqrt(2))),
         np.random.default_rng(6),
@@ -77,7 +77,7 @@ def test_probability_of_improvement_knows_that_few_runs_may_all_win_by_chance(
 
 
 def test_band_of_the_profile_covers_the_truth() -> None:
-    """Half of all runs lie above their mean; steps of 1/30 make the share coarse, and the band a little long."""
+    """Half of all runs lie above their mean; steps of 1/30 make the band a little long."""
     rng = np.random.default_rng(4)
     runs = [{str(t): rng.normal(size=10) for t in range(3)} for _ in range(SETS)]
     bands = [

@@ -50,13 +50,13 @@ def test_samples_with_gaps_are_refused() -> None:
 
 
 def test_mann_whitney_by_hand() -> None:
-    """Of the 10 ways to choose 2 of 5 ranks, {4, 5} and {1, 2} are as far from the middle as can be: p = 2/10."""
+    """Of 10 ways to choose 2 of 5 ranks, {4, 5} and {1, 2} are the most extreme: p = 2/10."""
     assert mann_whitney_p_value([8.0, 9.0], [1.0, 2.0, 3.0]) == pytest.approx(0.2)
     assert mann_whitney_p_value([1.0, 1.0], [1.0, 1.0]) == 1.0
 
 
 def test_mann_whitney_with_ties_by_hand() -> None:
-    """Ranks 1, 2.5, 2.5, 4; the first sample has 6.5, the mean is 5. Sums of two: 3.5, 3.5, 5, 5, 6.5, 6.5, so p = 4/6."""
+    """Ranks 1, 2.5, 2.5, 4: sums of two are 3.5, 3.5, 5, 5, 6.5, 6.5; 6.5 observed: p = 4/6."""
     assert mann_whitney_p_value([2.0, 3.0], [1.0, 2.0]) == pytest.approx(4 / 6)
 
 
@@ -91,7 +91,7 @@ def test_holm_leaves_one_test_alone_and_never_exceeds_one() -> None:
 
 
 def test_holm_keeps_false_alarms_of_many_tests_at_the_level() -> None:
-    """5 true null hypotheses: uncorrected, one of them falls below 0.05 in 23 % of the families; corrected in 5 %."""
+    """Of 5 true null hypotheses one has p < 0.05 in 23 % of the families; corrected in 5 %."""
     families = np.random.default_rng(0).uniform(size=(4000, 5))
     alarms = np.mean([holm_correction(family).min() < 0.05 for family in families])
     assert 0.035 < alarms < 0.065
@@ -104,7 +104,7 @@ def test_holm_refuses_what_is_no_p_value(bad: object) -> None:
 
 
 def test_permutation_test_by_hand() -> None:
-    """3 against 3, fully apart: 2 of the 20 splits are as extreme. Two such tasks: 2 of 400, both pointing the same way."""
+    """3 against 3, fully apart: 2 of 20 splits as extreme. Two such tasks, same sign: 2 of 400."""
     first, second = [7.0, 8.0, 9.0], [1.0, 2.0, 3.0]
     assert permutation_p_value({"a": first}, {"a": second}) == pytest.approx(0.1, abs=0.01)
     two = permutation_p_value({"a": first, "b": first}, {"b": second, "a": second})

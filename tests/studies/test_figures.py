@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_cpp.analysis.didactic_plots import new_figure
+from sb3_cpp.analysis.style import new_row
 from sb3_cpp.metrics import oscillation
 from sb3_cpp.studies.figures import (
     STYLES,
@@ -22,14 +22,14 @@ CURVES = {
 
 
 def test_line_is_the_mean_over_trials() -> None:
-    _, (ax, _) = new_figure()
+    _, (ax, _) = new_row()
     plot_returns(ax, CURVES)
     assert np.allclose(ax.lines[0].get_ydata(), CURVES["cpp"].mean(axis=0))
     assert list(ax.lines[0].get_xdata()) == [1, 2, 3, 4, 5, 6]
 
 
 def test_stars_stand_on_the_bars_that_differ_from_cvi() -> None:
-    _, (ax, _) = new_figure()
+    _, (ax, _) = new_row()
     plot_oscillation(ax, {algo: oscillation(curve) for algo, curve in CURVES.items()})
     assert [text.get_text() for text in ax.texts] == ["***", "***"]  # CPP, both norms
     heights = [bar.get_height() for bar in ax.patches]
@@ -39,7 +39,7 @@ def test_stars_stand_on_the_bars_that_differ_from_cvi() -> None:
 
 
 def test_a_vanishing_zeta_stays_in_the_picture() -> None:
-    _, (ax, _) = new_figure()
+    _, (ax, _) = new_row()
     plot_zeta(ax, {"aspi": np.zeros((3, 4))}, floor=1e-6)
     assert np.allclose(ax.lines[0].get_ydata(), 1e-6)
     assert ax.get_ylim()[0] < 1e-6

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from sb3_cpp.analysis.plots import plot_run
+from sb3_cpp.analysis.figures_learning import plot_run
 from sb3_cpp.training.run import train_run
 from sb3_cpp.training.suites import load_suite
 

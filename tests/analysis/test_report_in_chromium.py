@@ -6,9 +6,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from sb3_cpp.analysis.reporting.report import report_page
+from sb3_cpp.analysis.report import report_page
 from sb3_cpp.analysis.results import load_results
-from tests.analysis.reporting.browser import CHROMIUM, Browser
+from tests.analysis.browser import CHROMIUM, Browser
 from tests.analysis.synthetic_runs import write_grid, write_run
 
 pytestmark = [
@@ -41,7 +41,7 @@ def browser(tmp_path: Path) -> Browser:
 
 
 def test_the_browser_notices_what_is_wrong(browser: Browser) -> None:
-    """So that its silence means something: an error on the console, one that nobody caught, a picture that is none."""
+    """An error on the console, an uncaught one, a broken image: so that silence means something."""
     script = (
         "<script>console.error('first'); setTimeout(() => { throw Error('second'); });</script>"
     )
@@ -86,8 +86,9 @@ def test_a_click_sorts_by_number_and_a_second_one_the_other_way(
       const values = () => [...table.tBodies[0].rows].map((row) => row.cells[column].dataset.value);
       const button = heads[column].querySelector("button");
       window.result = { before: values() };
-      button.click(); window.result.up = values(); window.result.upSort = heads[column].getAttribute("aria-sort");
-      button.click(); window.result.down = values(); window.result.downSort = heads[column].getAttribute("aria-sort");
+      const order = () => heads[column].getAttribute("aria-sort");
+      button.click(); window.result.up = values(); window.result.upSort = order();
+      button.click(); window.result.down = values(); window.result.downSort = order();
     """
     result = browser.look(page, action=action)["result"]
     numbers = sorted(float(value) for value in result["before"] if value)

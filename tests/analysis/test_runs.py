@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sb3_cpp.analysis.run_records import (
+from sb3_cpp.analysis.runs import (
     MOST_ITERATIONS,
     episode_ends,
     read_episodes,
@@ -87,7 +87,8 @@ def test_evaluations_that_are_not_finite_are_refused(tmp_path: Path) -> None:
 
 def test_evaluations_whose_steps_do_not_grow_are_refused(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
-    np.savez(folder / "evaluations.npz", timesteps=[100, 200, 200], results=[[1.0], [2.0], [3.0]])
+    arrays = {"timesteps": [100, 200, 200], "results": [[1.0], [2.0], [3.0]]}
+    np.savez(folder / "evaluations.npz", **arrays, ep_lengths=[[1], [1], [1]])
     record = read_run(folder)
     assert record is not None
     assert record.problem == "its logs cannot be read (evaluations.npz has steps that do not grow)"
@@ -136,7 +137,7 @@ def test_what_lies_beyond_the_steps_asked_for_is_left_out(tmp_path: Path) -> Non
 
 
 def test_training_curve_by_hand() -> None:
-    """Episodes end at 30, 60 and 90 of 100 steps with 1, 2 and 6: means 1, 1.5 and 3 from those steps on."""
+    """Episodes end at steps 30, 60 and 90 with 1, 2 and 6: means 1, 1.5 and 3 from there on."""
     curve = training_curve(np.array([30.0, 60.0, 90.0]), np.array([1.0, 2.0, 6.0]), 100).set_index(
         "step"
     )["return"]
@@ -155,7 +156,7 @@ def test_episodes_of_one_environment_end_at_the_sum_of_their_lengths() -> None:
 
 @pytest.mark.parametrize("n_envs", [4, 16])
 def test_episodes_of_several_environments_end_about_where_they_did(n_envs: int) -> None:
-    """Simulated environments: the running sum lags by half an episode of every other one, the estimate by none on average."""
+    """The running sum lags by half an episode of every other environment, the estimate does not."""
     rng, rows = np.random.default_rng(0), []
     for _ in range(n_envs):
         ends = np.cumsum(rng.integers(20, 200, 400))

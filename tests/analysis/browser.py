@@ -1,4 +1,4 @@
-"""A page in headless Chromium: what its scripts see, what it says on the console, and how it looks."""
+"""A page in headless Chromium: what its scripts see, its console, and how it looks."""
 
 import html
 import json
@@ -44,8 +44,10 @@ addEventListener("load", async () => {
     return [place.x + scrollX, place.y + scrollY, place.width, place.height];
   };
   const found = {
-    width: document.documentElement.scrollWidth, window: innerWidth, height: document.documentElement.scrollHeight,
-    images: images.map((image) => ({ alt: image.alt, loaded: image.complete && image.naturalWidth > 0, box: box(image) })),
+    width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight,
+    window: innerWidth,
+    images: images.map((image) => (
+      { alt: image.alt, loaded: image.complete && image.naturalWidth > 0, box: box(image) })),
     error: document.body.dataset.error ?? null, result: window.result ?? null,
   };
   document.body.dataset.probe = JSON.stringify(found);
@@ -61,7 +63,7 @@ class Browser:
         self.folder = folder
 
     def look(self, page: str, width: int = 1000, action: str = "") -> dict[str, Any]:
-        """What the page's scripts find after ``action`` (JavaScript, may set window.result), and what the console says."""
+        """Findings after ``action`` (JavaScript; may set window.result), and the console."""
         path = self._write(page.replace("</body>", PROBE.replace("ACTION", action) + "</body>"))
         return self._probe(path, width)
 
@@ -70,7 +72,10 @@ class Browser:
         inner = self._write(
             page.replace("</body>", PROBE.replace("ACTION", "") + "</body>"), "inner.html"
         )
-        listen = "addEventListener('message', (event) => { document.body.dataset.probe = JSON.stringify(event.data); });"
+        listen = (
+            "addEventListener('message', (event) => "
+            "{ document.body.dataset.probe = JSON.stringify(event.data); });"
+        )
         frame = (
             f'<iframe src="{inner.name}" width="{width}" height="800" style="border:0"></iframe>'
         )
@@ -115,8 +120,10 @@ class Browser:
             dir=self.folder
         )  # of its own: the lock of one that is still closing would be in the way
         command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *arguments]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:  # type: ignore[call-overload]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(
+            command, text=True, start_new_session=True, stdout=pipe, stderr=pipe
+        ) as process:
             try:
                 out, err = process.communicate(timeout=SECONDS)
             except subprocess.TimeoutExpired:

@@ -2,16 +2,34 @@
 
 import re
 from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 import yaml
 
-from sb3_cpp.analysis.plotting.pictures import pictures
-from sb3_cpp.analysis.reporting.report import report, report_page
+from sb3_cpp.analysis.comparison import task_table
+from sb3_cpp.analysis.figures import pictures
+from sb3_cpp.analysis.report import report, report_page
 from sb3_cpp.analysis.results import load_results, save_results
-from tests.analysis.reporting.test_html import Tags
 from tests.analysis.synthetic_runs import PROVENANCE, write_grid, write_run
+
+EVIL = "<script>alert(\"1\")</script> & 'more'"
+
+
+class Tags(HTMLParser):
+    """Fails on tags that are not closed in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +59,7 @@ def test_every_figure_is_on_the_page(runs: Path, page: str) -> None:
     for suite, reference in (("classic", "cpp"), ("ablation", "cpi_0.5")):
         for drawn in pictures(results.suite(suite), reference):
             if drawn.figure is not None:
-                assert f'alt="{drawn.title.replace(chr(39), "&#x27;")}"' in page, drawn.name
+                assert f'alt="{drawn.title}"' in unescape(page), drawn.name
             else:
                 assert drawn.caption in unescape(page)
 
@@ -109,3 +127,26 @@ def test_an_existing_page_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_the_page_must_be_html(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be a file ending in"):
         report([tmp_path], tmp_path / "report.pdf")
+
+
+def test_every_text_is_escaped(tmp_path: Path) -> None:
+    """Names, settings, provenance, problems, title and command come from elsewhere."""
+    folder = write_run(tmp_path, EVIL.replace("/", ""), suite=EVIL.replace("/", ""))
+    write_run(tmp_path, "dqn", suite=EVIL.replace("/", ""), state="failed", error=EVIL)
+    record = yaml.safe_load((folder / "config.yml").read_text())
+    record["config"]["hyperparameters"] = {EVIL: EVIL}
+    record["provenance"] = {"command": EVIL, "commit": EVIL, "versions": {EVIL: EVIL}}
+    (folder / "config.yml").write_text(yaml.safe_dump(record))
+    page = report_page(load_results(tmp_path), EVIL, command=EVIL)
+    assert page.count("<script") == 1  # the page's own
+    assert 'alert("1")' not in page
+    assert page.count("&lt;script&gt;alert(&#34;1&#34;)&lt;/script&gt; &amp; &#39;more&#39;") >= 9
+    assert f"<title>{EVIL}</title>" in unescape(page)
+
+
+def test_a_cell_is_sorted_by_its_value_and_shows_its_interval(runs: Path, page: str) -> None:
+    table = task_table(load_results(runs).suite("classic"))
+    row = table[(table.algo == "cpp") & (table.measure == "final_return")].iloc[-1]
+    assert row.task == "CartPole-v1"
+    text = f'{row.iqm:.2f} <span class="interval">[{row.low:.2f}, {row.high:.2f}]</span>'
+    assert f'<td class="number" data-value="{row.iqm}">{text}</td>' in page

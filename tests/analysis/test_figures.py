@@ -1,114 +1,115 @@
-"""What is drawn, without looking at pixels."""
+"""What the figures show, without looking at pixels, and the paper's Table 1."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex
 
-from sb3_cpp.analysis.plotting.bars import plot_bars
-from sb3_cpp.analysis.plotting.canvas import (
-    FORMATS,
-    line_handles,
-    new_figure,
-    panels,
-    save_figure,
-    short_name,
-    step_text,
+from sb3_cpp.analysis.figures import NAMES, pictures, table1, table1_latex, table1_markdown
+from sb3_cpp.analysis.figures_comparison import plot_bars, plot_pareto, plot_profiles
+from sb3_cpp.analysis.figures_learning import (
+    curve_set,
+    curves_of_task,
+    plot_curves,
+    plot_trace,
+    shows_intervals,
 )
-from sb3_cpp.analysis.plotting.curves import curve_set, plot_curves, shows_intervals
-from sb3_cpp.analysis.plotting.learning_figures import curves_of_task
-from sb3_cpp.analysis.plotting.pareto import plot_pareto
-from sb3_cpp.analysis.plotting.profiles import plot_profiles
-from sb3_cpp.analysis.plotting.styles import STYLES, styles_for
-from sb3_cpp.analysis.plotting.traces import plot_trace
-from sb3_cpp.analysis.results import load_results
+from sb3_cpp.analysis.results import Results, load_results
+from sb3_cpp.analysis.style import fixed_styles, new_figure, styles_for
 from sb3_cpp.metrics import Interval, iqm, iqm_interval
 from tests.analysis.synthetic_runs import write_grid, write_run
 
-# Linear RGB of a dichromat (Machado, Oliveira and Fernandes 2009, severity 1)
-DEUTERANOPIA = np.array(
-    [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ]
-)
-PROTANOPIA = np.array(
-    [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ]
-)
+
+def test_every_figure_is_drawn_or_says_why_not(tmp_path: Path) -> None:
+    found = {
+        picture.name: picture for picture in pictures(load_results(write_grid(tmp_path)), "cpp")
+    }
+    assert set(found) == {*NAMES, "curve_CartPole-v1", "curve_Acrobot-v1"} - {"curves"}
+    assert [name for name, picture in found.items() if picture.figure is None] == ["fig5"]
+    assert "no runs of the ablation" in found["fig5"].caption
+    assert all(picture.title and picture.caption for picture in found.values())
 
 
-def lab(colour: str, eye: np.ndarray) -> np.ndarray:
-    """CIELAB of what an eye makes of a colour."""
-    rgb = np.array(to_rgb(colour))
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    seen = np.clip(eye @ linear, 0.0, 1.0)
-    xyz = (
-        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
-        @ seen
-        / [0.9505, 1.0, 1.089]
+def test_a_study_of_many_variants_is_drawn_too(tmp_path: Path) -> None:
+    variants = [f"cpp_variant_{i}" for i in range(12)]
+    results = load_results(
+        write_grid(tmp_path, algos=("cpp", *variants), envs=("CartPole-v1",), seeds=2)
     )
-    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
-    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+    found = {picture.name: picture for picture in pictures(results, "cpp")}
+    assert [name for name, picture in found.items() if picture.figure is None] == ["fig5"]
 
 
-def test_no_two_algorithms_look_alike() -> None:
-    for part in ("label", "colour", "dashes", "marker"):
-        assert len({getattr(style, part) for style in STYLES.values()}) == len(STYLES), part
+def test_one_run_is_enough_for_most_figures(tmp_path: Path) -> None:
+    write_run(tmp_path, "dqn")
+    drawn = {
+        picture.name
+        for picture in pictures(load_results(tmp_path), "dqn")
+        if picture.figure is not None
+    }
+    assert {
+        "fig4",
+        "pareto",
+        "pareto_tasks",
+        "oscillation_l2",
+        "profiles",
+        "training_curves",
+        "curve_CartPole-v1",
+    } <= drawn
+    assert not {"improvement", "traces", "fig5"} & drawn
 
 
-@pytest.mark.parametrize(
-    "eye", [np.eye(3), DEUTERANOPIA, PROTANOPIA], ids=["usual", "deuteranopia", "protanopia"]
-)
-def test_colours_of_the_benchmark_can_be_told_apart(eye: np.ndarray) -> None:
-    algos = (
-        "cpp",
-        "cvi",
-        "mdqn",
-        "modqn",
-        "cpi",
-        "dqn",
-        "qrdqn",
-        "ppo",
-        "a2c",
-        "a_variant",
-        "another",
-        "one_more",
-    )
-    colours = [lab(style.colour, eye) for style in styles_for(algos).values()]
-    distances = [np.linalg.norm(a - b) for i, a in enumerate(colours) for b in colours[:i]]
-    assert min(distances) > 15.0  # two shades differ visibly from about 2.3 on
+def test_a_task_on_which_nothing_differs_is_drawn_but_not_averaged(tmp_path: Path) -> None:
+    for algo in ("cpp", "dqn"):
+        write_run(tmp_path, algo, evaluations=[5, 5, 5, 5])
+    found = {picture.name: picture for picture in pictures(load_results(tmp_path), "cpp")}
+    assert found["fig4"].figure is not None
+    assert found["pareto"].figure is None
+    assert found["profiles"].figure is None
 
 
-def test_an_algorithm_keeps_its_style_and_others_get_one_of_their_own() -> None:
-    assert styles_for(["dqn", "cpp"])["cpp"] is STYLES["cpp"]
-    variants = styles_for(["cpp", "cpp_c55", "cpp_c5"])
-    assert variants["cpp_c55"].label == "cpp_c55"
-    assert len({style.colour for style in variants.values()}) == 3
-    assert variants["cpp_c5"] == styles_for(["cpp_c5", "zzz"])["cpp_c5"]
+@pytest.mark.parametrize("algos", [("cpp", "cpi_0.01", "cpi_0.5"), ("cpi_cpi", "cpi_spi")])
+def test_the_ablation_is_the_papers_fig_5(tmp_path: Path, algos: tuple[str, ...]) -> None:
+    write_grid(tmp_path, algos=algos, envs=("MinAtar/Seaquest-v1",), seeds=2)
+    found = {
+        picture.name: picture for picture in pictures(load_results(tmp_path), algos[0], ("fig5",))
+    }
+    figure = found["fig5"].figure
+    assert figure is not None
+    assert len(figure.axes[0].lines) == len(algos)
+    assert figure.axes[0].get_title() == "MinAtar Seaquest"
 
 
-@pytest.mark.parametrize(
-    ("task", "name"),
-    [
-        ("MinAtar/Breakout-v1", "MinAtar Breakout"),
-        ("SeaquestNoFrameskip-v4", "Seaquest"),
-        ("CartPole-v1", "CartPole"),
-        ("sb3_cpp/DangerGridworld-v0", "DangerGridworld"),
-        ("strange", "strange"),
-    ],
-)
-def test_short_names(task: str, name: str) -> None:
-    assert short_name(task) == name
+def test_only_the_chosen_figures_are_drawn(tmp_path: Path) -> None:
+    results = load_results(write_grid(tmp_path, seeds=1))
+    assert [picture.name for picture in pictures(results, "cpp", ("pareto", "fig4"))] == [
+        "pareto",
+        "fig4",
+    ]
 
 
-def test_steps_are_short() -> None:
-    assert [step_text(x) for x in (0, 500, 50_000, 1_500_000)] == ["0", "500", "50k", "1.5M"]
+def test_a_variant_keeps_its_colour_in_figures_that_do_not_show_all(tmp_path: Path) -> None:
+    write_grid(tmp_path, algos=("cpp", "cpp_b"), envs=("CartPole-v1", "Acrobot-v1"), seeds=2)
+    write_grid(
+        tmp_path, algos=("cpp_a",), envs=("CartPole-v1",), seeds=2
+    )  # not on all tasks, so not in the plane
+    found = {
+        picture.name: picture
+        for picture in pictures(load_results(tmp_path), "cpp", ("pareto", "curves"))
+    }
+
+    def colours(name: str) -> set[str]:
+        figure = found[name].figure
+        assert figure is not None
+        return {to_hex(line.get_color()) for line in figure.axes[0].lines}
+
+    with fixed_styles(["cpp_a", "cpp_b"]):
+        styles = {
+            name: style.colour.lower() for name, style in styles_for(["cpp_a", "cpp_b"]).items()
+        }
+    assert styles["cpp_b"] in colours("pareto")
+    assert styles["cpp_a"] not in colours("pareto")
+    assert set(styles.values()) < colours("curve_CartPole-v1")
 
 
 def test_curve_is_the_iqm_over_seeds_within_its_band(tmp_path: Path) -> None:
@@ -183,10 +184,7 @@ def test_trace_is_the_median_over_seeds(tmp_path: Path) -> None:
 def test_bars_are_the_middles_with_a_dot_per_run_and_the_marks() -> None:
     ax = new_figure(3, 3).subplots()
     runs = {"cpp": np.array([1.0, 2.0]), "dqn": np.array([3.0, 5.0])}
-    middles = {
-        algo: Interval(values.mean(), values.min(), values.max()) for algo, values in runs.items()
-    }
-    plot_bars(ax, runs, middles, "t", "x", {"dqn": "**"})
+    plot_bars(ax, {algo: {"t": values} for algo, values in runs.items()}, {"dqn": 0.005}, "t", "x")
     assert [bar.get_width() for bar in ax.patches] == [1.5, 4.0]
     assert [text.get_text() for text in ax.texts] == ["**"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["CPP", "DQN"]
@@ -237,44 +235,41 @@ def test_profile_of_oscillation_counts_the_runs_below() -> None:
     assert (np.diff(shares) >= 0).all()
 
 
-@pytest.mark.parametrize(
-    ("count", "shape"),
-    [(1, (1, 2)), (2, (1, 3)), (3, (1, 3)), (4, (2, 3)), (5, (2, 3)), (6, (2, 3))],
-)
-def test_the_legend_takes_the_cell_after_the_panels_or_a_line_below_full_rows(
-    count: int, shape: tuple[int, int]
-) -> None:
-    handles = line_handles(styles_for(["cpp", "dqn"]))
-    figure, axes = panels(count, handles=handles)
-    assert len(axes) == count
-    assert len(figure.axes) == shape[0] * shape[1]
-    assert all(ax.get_legend() is None for ax in axes)
-    legend = figure.legends[0] if count % 3 == 0 else figure.axes[-1].get_legend()
-    assert [text.get_text() for text in legend.get_texts()] == ["CPP", "DQN"]
-    assert len(figure.legends) == (count % 3 == 0)
+@pytest.fixture
+def oscillating(tmp_path: Path) -> Results:
+    write_run(
+        tmp_path, "cpp", "MinAtar/Breakout-v1", 0, suite="m", evaluations=[0, 4, 1, 5, 1]
+    )  # falls 3, 4: l2 5, inf 4
+    write_run(
+        tmp_path, "cpp", "MinAtar/Breakout-v1", 1, suite="m", evaluations=[0, 1, 2, 3, 4]
+    )  # none
+    write_run(
+        tmp_path, "cpi_0.5", "MinAtar/Breakout-v1", 0, suite="m", evaluations=[0, 200, 0, 0, 0]
+    )
+    write_run(tmp_path, "cpp", "MinAtar/Asterix-v1", 0, suite="m", evaluations=[0, 1, 0, 1, 1])
+    return load_results(tmp_path)
 
 
-@pytest.mark.parametrize(("count", "letters"), [(1, 4), (3, 4), (2, 30), (3, 30), (3, 120)])
-def test_a_legend_lies_within_its_figure_however_long_the_names(count: int, letters: int) -> None:
-    names = [f"{i:x}" * letters for i in range(1, 12)]
-    figure, _ = panels(count, handles=line_handles(styles_for(names)))
-    figure.draw_without_rendering()
-    legend = figure.legends[0] if figure.legends else figure.axes[-1].get_legend()
-    box = legend.get_window_extent()
-    assert box.y0 >= 0
-    assert (box.x0 >= 0 and box.x1 <= figure.bbox.width) or legend._ncols == 1
+def test_values_are_means_over_seeds(oscillating: Results) -> None:
+    table = table1(oscillating).set_index(["Criterion", "Algorithm"])
+    assert list(table.columns) == ["MinAtar/Asterix-v1", "MinAtar/Breakout-v1"]
+    assert table.loc[("||OJ||_2", "CPP"), "MinAtar/Breakout-v1"] == pytest.approx(2.5)
+    assert table.loc[("||OJ||_inf", "CPP"), "MinAtar/Breakout-v1"] == pytest.approx(2.0)
 
 
-def test_panels_without_a_legend_leave_no_cell() -> None:
-    figure, axes = panels(2)
-    assert figure.axes == axes
+def test_markdown_has_a_row_per_criterion_and_algorithm(oscillating: Results) -> None:
+    lines = table1_markdown(table1(oscillating)).splitlines()
+    assert lines[0] == "| Criterion | Algorithm | MinAtar Asterix | MinAtar Breakout |"
+    assert lines[2] == r"| \|\|OJ\|\|_2 | CPP | 1.00 | 2 |"
+    assert lines[3].endswith("|  | 200 |")  # no run of it on Asterix
+    assert len(lines) == 2 + 4
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_the_same_figure_gives_the_same_file(tmp_path: Path, kind: str) -> None:
-    files = []
-    for name in ("a", "b"):
-        figure = new_figure(3, 2)
-        figure.subplots().plot([0, 1], [1, 0])
-        files.append(save_figure(figure, tmp_path / f"{name}.{kind}").read_bytes())
-    assert files[0] == files[1]
+def test_latex_has_the_layout_of_the_paper(oscillating: Results) -> None:
+    text = table1_latex(table1(oscillating))
+    assert text.startswith(
+        "\\begin{tabular}{|c|c|c|c|}\n\\hline\nCriterion & Algorithm & \\texttt{MinAtar Asterix}"
+    )
+    assert r"\multirow{2}{*}{$\|\mathcal{O}J\|_2$} & CPP & 1.00 & 2 \\" in text
+    assert r"DCPI, $\zeta$ = 0.5" in text
+    assert text.count(r"\hline") == 4

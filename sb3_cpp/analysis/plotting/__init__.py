@@ -1,1 +1,0 @@
-"""Figures of a suite's runs, from the tidy tables."""
