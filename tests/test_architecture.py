@@ -33,7 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The learners
     "tabular": {"checks", "coefficients", "regularization"},
     "linear": {"checks", "coefficients", "regularization", "tabular"},
-    "deep": {"checks", "checkpointing", "coefficients", "quick_replay", "regularization"},
+    # atari: the default replay buffer of stacked frames
+    "deep": {"atari", "checks", "checkpointing", "coefficients", "regularization"},
     "callbacks": {"checks", "deep", "files"},
     "__init__": {"callbacks", "checkpointing", "deep", "linear", "tabular", "version"},
     # Analysis reads run folders and never a learner
