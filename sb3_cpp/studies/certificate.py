@@ -334,8 +334,8 @@ def certify(
         tally.violations += int(broken.sum())
         tally.tightest_slack = min(tally.tightest_slack, slack.min().item())
         tally.zeta_sum += update.zeta.sum().item()
-        tally.zeta.append(update.zeta[:kept])
-        tally.slack.append(slack[:kept])
+        tally.zeta.append(update.zeta[:kept].clone())  # a view would keep all of it
+        tally.slack.append(slack[:kept].clone())
         curve.append((J_new - start) / (group.optimum - start).clamp(min=TOLERANCE))
     tally.reached.append(J_new)
     tally.optimum.append(group.optimum)
