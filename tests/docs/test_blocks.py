@@ -1,0 +1,121 @@
+"""Every Python block and every command of the README and the pages runs as it is written.
+
+Blocks of one page run in order in one folder, as a reader would type them. A comment above a block
+shortens or excuses it: ``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that must
+be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the slow
+tier.
+"""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sb3_cpp import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(
+    r"(?:^<!-- test: (?P<marker>[^\n]*) -->\n)?^```(?P<language>python|bash)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    skip: str
+    slow: bool
+
+
+def read_block(match: re.Match[str]) -> Block:
+    text, skip, slow = match["text"], "", False
+    for word in filter(None, (word.strip() for word in (match["marker"] or "").split("|"))):
+        if word.startswith("skip,"):
+            skip = word.removeprefix("skip,").strip()
+        elif word == "slow":
+            slow = True
+        else:
+            old, new = word.split(" => ")
+            assert old in text, f"{old!r} of the marker is not in the block"
+            text = text.replace(old, new)
+    return Block(match["language"], text, skip, slow)
+
+
+def blocks_of(page: str) -> list[Block]:
+    return [read_block(match) for match in BLOCK.finditer(page)]
+
+
+def commands_of(text: str) -> list[list[str]]:
+    lines = text.replace("\\\n", " ").splitlines()
+    return [command for line in lines if (command := shlex.split(line, comments=True))]
+
+
+def run_command(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *arguments = command
+    if program == "python":
+        subprocess.run([sys.executable, *arguments], check=True, timeout=120)
+        return
+    assert program == "sb3-cpp", f"{program}: run it, or say in a marker why not"
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code, shlex.join(command)
+
+
+PAGES = {
+    path.relative_to(ROOT).as_posix(): blocks_of(path.read_text(encoding="utf-8"))
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if any(b.slow for b in blocks) else [])
+        for name, blocks in PAGES.items()
+        if any(not block.skip for block in blocks)
+    ],
+)
+def test_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("benchmarks", "configs", "examples"):  # as in a clone
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    for block in PAGES[name]:
+        if block.skip:
+            continue
+        if block.language == "python":
+            exec(compile(block.text, name, "exec"), {"__name__": "__main__"})
+        else:
+            for command in commands_of(block.text):
+                run_command(command, monkeypatch)
+
+
+def test_markers_shorten_and_excuse_blocks() -> None:
+    page = (
+        "<!-- test: 50_000 => 300 | slow -->\n```python\nlearn(50_000)\n```\n\n"
+        "<!-- test: skip, needs a cluster -->\n```bash\ndask worker\n```\n"
+        "```bash\nsb3-cpp train \\\n  -n 5  # short\n```\n"
+    )
+    python, dask, train = blocks_of(page)
+    assert (python.text, python.slow) == ("learn(300)\n", True)
+    assert dask.skip == "needs a cluster"
+    assert commands_of(train.text) == [["sb3-cpp", "train", "-n", "5"]]
+
+
+def test_a_marker_that_fits_nothing_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="is not in the block"):
+        blocks_of("<!-- test: 60_000 => 300 -->\n```python\nlearn(50_000)\n```\n")
+
+
+def test_a_command_that_fails_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError, match="no-such-command"):
+        run_command(["sb3-cpp", "no-such-command"], monkeypatch)
+
+
+def test_an_unknown_program_needs_an_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError, match="say in a marker"):
+        run_command(["dask", "worker"], monkeypatch)
