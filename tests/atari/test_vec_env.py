@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 from stable_baselines3 import DQN
 from stable_baselines3.common.atari_wrappers import AtariWrapper, ClipRewardEnv
+from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor, load_results
-from stable_baselines3.common.vec_env import VecMonitor, VecVideoRecorder
+from stable_baselines3.common.vec_env import VecFrameStack, VecMonitor, VecVideoRecorder
 
 pytest.importorskip("ale_py")
 
 from benchmarks.atari_parity import compare_in_step, parity_study
+from sb3_cpp import DeepCPP
 from sb3_cpp.atari import (
     AtariVecEnv,
     FrameReplayBuffer,
@@ -267,6 +269,20 @@ def test_sb3s_dqn_learns_on_it_with_the_frame_buffer(tmp_path: Path) -> None:
     model.load_replay_buffer(tmp_path / "buffer")
     model.learn(60, reset_num_timesteps=False)
     assert isinstance(model.replay_buffer, FrameReplayBuffer)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_call_of_the_papers_users_stores_each_frame_once(
+    native: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With all default arguments, a million transitions among them."""
+    sb3s = VecFrameStack(make_atari_env(BREAKOUT, 1, seed=0), 4)
+    model = DeepCPP("CnnPolicy", make_atari_vec_env(BREAKOUT, seed=0) if native else sb3s)
+    assert type(model.replay_buffer) is FrameReplayBuffer
+    assert model.replay_buffer.buffer_size == 1_000_000
+    assert "FrameReplayBuffer, 7.1 GB when full" in capsys.readouterr().err
+    model.learn(120)
+    assert model.replay_buffer.n_frames < 140
 
 
 def test_a_video_is_recorded_in_the_rendering_environment(tmp_path: Path) -> None:
