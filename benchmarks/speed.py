@@ -140,6 +140,7 @@ class Task:
     def _environment(self, ours: bool, seed: int) -> VecEnv:
         if not self.is_atari:
             return make_environment(self.env, self.n_envs, seed)
+        self.check()  # also registers the games
         if ours:
             from sb3_cpp.atari import make_atari_vec_env
 
