@@ -26,6 +26,27 @@ def test_published_tables_are_those_of_the_csv_files(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", WITH_PAGES + WITHOUT)
+def test_algorithms_of_an_earlier_version_are_explained(name: str) -> None:
+    note = (RESULTS / name / "README.md").read_text(encoding="utf-8")
+    algos = {algo for algo in load_results(RESULTS / name).runs.algo if "cpp" in algo}
+    algos |= {"cmdqn", "dqn_average"} & set(load_results(RESULTS / name).runs.algo)
+    assert algos
+    assert all(f"`{algo}`" in note for algo in algos)
+    assert "version 0.1.0" in note
+
+
+@pytest.mark.parametrize("name", ["acrobot", "cartpole", "minatar"])
+def test_cmdqn_has_the_recorded_defaults_of_the_former_class(name: str) -> None:
+    entries = [entry for entry in load_results(RESULTS / name).configs if entry["algo"] == "cmdqn"]
+    assert entries
+    for entry in entries:
+        defaults = entry["class_defaults"]
+        assert not defaults.keys() & entry["config"]["hyperparameters"].keys()
+        assert (defaults["form"], defaults["zeta"]) == ("munchausen", "typical")
+        assert (defaults["averaging"], defaults["projection_coef"]) == (2000, 10.0)
+
+
 @pytest.mark.parametrize("name", WITH_PAGES)
 def test_published_pages_and_figures_are_of_the_same_results(name: str) -> None:
     results = load_results(RESULTS / name)
@@ -40,10 +61,10 @@ def test_published_pages_and_figures_are_of_the_same_results(name: str) -> None:
 
 def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
     published = {
-        line.replace("cpp ", "cmdqn ")
-        for name in ("acrobot", "cartpole", "minatar")
+        line
+        for name in ("ablation", "acrobot", "cartpole", "minatar")
         for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
-    } | set((RESULTS / "ablation" / "tables.md").read_text(encoding="utf-8").splitlines())
+    }
     pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
     parts = [part for page in pages for part in page.read_text(encoding="utf-8").split("\n\n")]
     quoted = [part for part in parts if part.startswith(("| algo |", "- cmdqn against"))]
