@@ -11,9 +11,11 @@ import importlib.util
 import multiprocessing
 import os
 import random
+import shutil
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from sb3_cpp import ALGORITHMS, DeepCPP, run_folder
 from sb3_cpp.checkpointing import CheckpointStore, store
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.cli import CommandLine, run_command
+from sb3_cpp.files import is_part
 from sb3_cpp.training.run import find_checkpoint, read_counters, train_run
 from sb3_cpp.training.suites import RunConfig, load_suite
 
@@ -257,10 +260,10 @@ def differences(one: Path, two: Path) -> list[str]:
     if not same(*(_best_weights(run / run_folder.BEST_MODEL) for run in runs)):
         found.append(f"{run_folder.BEST_MODEL} has other weights")
     checkpoints = [find_checkpoint(run) for run in runs]
-    if checkpoints[0] is None or checkpoints[1] is None:
-        found.append("a run has no checkpoint")
-    else:
+    if checkpoints[0] is not None and checkpoints[1] is not None:
         found += _checkpoint_differences(checkpoints[0], checkpoints[1])
+    elif checkpoints != [None, None]:
+        found.append("only one run has a checkpoint")
     for name, clocks in CLOCKS.items():
         if _rows(one / name, clocks) != _rows(two / name, clocks):
             found.append(f"{name} has other rows")
@@ -445,6 +448,102 @@ def _wait_for_change(process: Any, announced: Any, value: int) -> None:
         time.sleep(_POLL)
 
 
+# --- killing a run before each of its file operations ---------------------------------------------
+
+# Audit events of Python, and the argument that says on which file
+_OPERATIONS = {"open": 0, "os.rename": 1, "os.remove": 0, "os.rmdir": 0, "os.mkdir": 0}
+
+
+def crash_config(keep_checkpoint: bool = True) -> RunConfig:
+    """A run with two checkpoints and three evaluations, which takes half a second."""
+    settings = {
+        **_LEARNING,
+        "n_timesteps": 160,
+        "learning_starts": 20,
+        "target_update_interval": 40,
+        "buffer_size": 100,
+        "save_freq": 60,
+        "eval_freq": 60,
+        "eval_episodes": 1,
+        "keep_checkpoint": keep_checkpoint,
+        "policy_kwargs": {"net_arch": [8]},
+    }
+    return load_suite("classic").run_config("cmdqn", "CartPole-v1", 0, settings)
+
+
+def _train_and_crash(
+    root: str, config: RunConfig, crash_before: int | None, record: str | None = None
+) -> None:
+    """Train, and die by SIGKILL before an operation that writes below ``root``."""
+    th.set_num_threads(1)
+    redirect_output(Path(root))
+    seen: list[str] = []
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in _OPERATIONS or not _concerns(root, event, arguments):
+            return
+        if len(seen) == crash_before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        seen.append(f"{event} {Path(os.fsdecode(arguments[_OPERATIONS[event]])).name}")
+
+    sys.addaudithook(watch)
+    train_run(config, root, show="nothing")
+    if record is not None:
+        Path(record).write_text("\n".join(seen))
+
+
+def _concerns(root: str, event: str, arguments: tuple[Any, ...]) -> bool:
+    if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        return False
+    if event in ("os.remove", "os.rmdir") and arguments[1] != -1:
+        return True  # by shutil.rmtree, relative to a folder's descriptor
+    path = arguments[0]
+    return isinstance(path, (str, bytes, Path)) and os.fsdecode(path).startswith(root)
+
+
+def crash_points(
+    root: Path, config: RunConfig, choose: Callable[[list[str]], Sequence[int]] | None = None
+) -> tuple[int, dict[str, list[str]]]:
+    """
+    Kill a run before each of its file operations; resume and compare.
+
+    :param root: a folder
+    :param config: the run
+    :param choose: gives the numbers of the operations to crash before, of the list of all; without
+        it, every one
+    :return: number of points tried, and what went wrong at which of them
+    """
+    processes = _context()
+
+    def train(*arguments: Any) -> int:
+        process = processes.Process(target=_train_and_crash, args=arguments)
+        process.start()
+        process.join()
+        return process.exitcode
+
+    undisturbed, events = root / "undisturbed", root / "operations.txt"
+    if train(str(undisturbed), config, None, str(events)) != 0:
+        raise RuntimeError(f"the undisturbed run did not finish, see {undisturbed / OUTPUT}")
+    operations = events.read_text().splitlines()
+    points = range(len(operations)) if choose is None else choose(operations)
+    wrong = {}
+    for point in points:
+        folder = root / f"killed_{point}"
+        codes = [train(str(folder), config, crash) for crash in (point, None)]
+        name = f"{point}: before {operations[point]}"
+        if codes != [-signal.SIGKILL, 0]:
+            wrong[name] = [f"exit codes {codes}, see {folder / OUTPUT}"]
+            continue
+        found = differences(config.folder(undisturbed), config.folder(folder))
+        if operations[point] != f"os.rename {run_folder.STATUS}":  # a finished run is left as it is
+            found += [f"{path.name} is left" for path in folder.rglob("*") if is_part(path)]
+        if found:
+            wrong[name] = found
+        else:
+            shutil.rmtree(folder)
+    return len(points), wrong
+
+
 # --- the program ----------------------------------------------------------------------------------
 
 
@@ -453,6 +552,7 @@ def faults(
     algos: Sequence[str],
     kills: int,
     write_kills: int,
+    crash: bool,
     n_timesteps: int | None,
     seed: int,
     folder: str,
@@ -487,6 +587,13 @@ def faults(
         outcome = kill_writers(root / "writing", write_kills, seed)
         print(str(outcome))
         failed = failed or not outcome.held
+    if crash:
+        for keep in (True, False):
+            config = crash_config(keep)
+            n, wrong = crash_points(root / f"crash_{keep}", config)
+            print(f"killed before each of {n} file operations: {len(wrong)} ended differently")
+            print("\n".join(f"  {point}: {', '.join(found)}" for point, found in wrong.items()))
+            failed = failed or bool(wrong)
     return int(failed)
 
 
@@ -516,6 +623,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=10, help="of each run")
     parser.add_argument(
         "--write-kills", type=int, default=0, help="kills while a checkpoint is written"
+    )
+    parser.add_argument(
+        "--crash", action="store_true", help="also kill a short run before every file operation"
     )
     parser.add_argument("-n", "--n-timesteps", type=int, help="of each run (3000, ale 1000)")
     parser.add_argument("--seed", type=int, default=0, help="of the runs and of the moments")

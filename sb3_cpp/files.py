@@ -43,9 +43,10 @@ def write_with(path: Path, write: Callable[[Path], object], durable: bool = True
             if durable:
                 sync_file(part)
             os.replace(part, path)
-    finally:
+    except BaseException:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+        raise
     if durable:
         sync_folder(path.parent)
 
