@@ -328,6 +328,10 @@ def train_run(
     ignore = ("n_timesteps", "eval_freq", "save_freq", "start_from") if extends else ()
     check_folder(folder, config, ignore)
     if is_finished(folder) and not extends:
+        if not config.keep_checkpoint and (folder / CHECKPOINT).exists():
+            # Its process died while it removed the checkpoint
+            with contextlib.suppress(RunLocked), locked(folder):
+                shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
         return Outcome("kept", folder, config.n_timesteps)
     env = make_run_environment(config)
     try:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
-from benchmarks.faults import TASKS, differences, run_case, same
+from benchmarks.faults import TASKS, crash_config, crash_points, differences, run_case, same
 from sb3_cpp.checkpointing import state, store
 from sb3_cpp.training.run import find_checkpoint, make_run_environment, train_run
 from tests.training.small_runs import small_config
@@ -119,6 +119,23 @@ def test_kills_at_random_moments_change_nothing(
         pytest.importorskip("minatar")
     result = run_case(task, algo, 3, 0, tmp_path, n_timesteps)
     assert (result.kills, result.differences) == (3, 0), result
+
+
+@pytest.mark.slow
+def test_a_run_survives_a_kill_before_any_file_operation(tmp_path: Path) -> None:
+    """Once for each name that a file gets; all operations: benchmarks/faults.py --crash."""
+    operations: list[str] = []
+
+    def choose(found: list[str]) -> list[int]:
+        operations.extend(found)
+        kinds = ("os.rename", "os.rmdir")
+        last = {name: point for point, name in enumerate(found) if name.startswith(kinds)}
+        return sorted(last.values())
+
+    tried, wrong = crash_points(tmp_path, crash_config(keep_checkpoint=False), choose)
+    assert wrong == {}
+    assert len(operations) > 90
+    assert tried >= 10
 
 
 def test_missing_extras_are_named_before_anything_is_printed(
