@@ -109,11 +109,17 @@ class Caution:
         }
 
     def load_state_dict(self, state: dict[str, th.Tensor], strict: bool = True) -> None:
-        if self._rule is not None:  # else the fixed number may be a new one
+        """As ``nn.Module.load_state_dict``: without ``strict``, what is missing stays as it is."""
+        if strict and set(state) != set(self.state_dict()):
+            raise RuntimeError(
+                f"the state of zeta must have the keys {', '.join(self.state_dict())}, "
+                f"got {', '.join(state)}"
+            )
+        if self._rule is not None and "zeta" in state:  # a fixed number may be a new one
             self.zeta = float(state["zeta"])
-        if not state["mean"].isnan():
-            self.tracker.mean = state["mean"].clone()
-            self.tracker.maximum = state["maximum"].clone()
+        for name in ("mean", "maximum"):
+            if name in state and not state[name].isnan():
+                setattr(self.tracker, name, state[name].clone())
 
 
 def name_of_rule(rule: Rule) -> str:

@@ -1,5 +1,7 @@
 """DQN's policies, with an optional weight average or a second, acting network."""
 
+import warnings
+from itertools import chain
 from typing import Any
 
 import torch as th
@@ -28,6 +30,35 @@ class MlpPolicy(dqn.DQNPolicy):
     def __init__(self, *args: Any, averaging: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.start_average(averaging)
+
+    def _build(self, lr_schedule: Schedule) -> None:
+        super()._build(lr_schedule)
+        self.optimizer.register_load_state_dict_pre_hook(self._keep_online_parameters)
+
+    def _keep_online_parameters(
+        self, optimizer: th.optim.Optimizer, state: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Fit the state of an optimiser over *all* parameters of the policy, target networks too.
+
+        Models of SB3 before 2.4 had such optimisers. SB3 itself repairs them when it loads, but
+        only for one online and one target network.
+        """
+        saved = [index for group in state["param_groups"] for index in group["params"]]
+        index_of = {id(parameter): index for index, parameter in enumerate(self.parameters())}
+        ours = [[index_of[id(p)] for p in group["params"]] for group in optimizer.param_groups]
+        if len(saved) != len(index_of) or len(saved) == sum(map(len, ours)):
+            return None
+        warnings.warn(
+            "The saved optimizer has the parameters of the target networks too, as in SB3 < 2.4.0: "
+            "only those of the online networks are loaded.",
+            stacklevel=2,
+        )
+        first = state["param_groups"][0]
+        moments = state["state"]
+        return {
+            "state": {i: moments[saved[i]] for i in chain(*ours) if saved[i] in moments},
+            "param_groups": [{**first, "params": indices} for indices in ours],
+        }
 
     @property
     def acting_network(self) -> QNetwork:

@@ -2,6 +2,10 @@
 
 import inspect
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +16,7 @@ from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.dqn.policies import DQNPolicy
 
+import sb3_cpp
 from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN
 
 BAD = [
@@ -154,6 +159,41 @@ def test_signature_shows_dqns_arguments_in_dqns_order_then_our_own(algorithm):
     assert ours[: len(theirs)] == theirs
     assert ours[-1] == "_init_setup_model"
     assert {"loss", "behaviour"} < set(ours[len(theirs) :])
+
+
+SCRIPT = """\
+import numpy as np
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+
+model: DeepCPP = DeepCPP("MlpPolicy", "CartPole-v1", learning_rate=1e-3, zeta=0.5).learn(500)
+action, _ = model.predict(np.zeros(4, dtype=np.float32), deterministic=True)
+print(evaluate_policy(model, model.get_env()), model.q_values(np.zeros(4, dtype=np.float32)))  # type: ignore[arg-type]
+"""
+
+
+@pytest.mark.slow
+def test_type_checkers_report_a_misspelt_argument(tmp_path):
+    """mypy --strict on a user's script: one error for each algorithm, and none beside them."""
+    names = [*(cls.__name__ for cls in sb3_cpp.ALGORITHMS.values()), "RegularizedDQN"]
+    lines = [f'{name}("MlpPolicy", "CartPole-v1", learnig_rate=1e-3)' for name in names]
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT + "\n".join(lines) + "\n")
+    root = Path(sb3_cpp.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", script.name],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    first = len(SCRIPT.splitlines()) + 1
+    assert len(errors) == len(names), done.stdout + done.stderr
+    for line, (name, error) in enumerate(zip(names, errors), start=first):
+        assert error.startswith(f"script.py:{line}: error: Unexpected keyword argument")
+        assert f'"learnig_rate" for "{name}"' in error
 
 
 def test_positional_arguments_follow_dqn(algorithm):

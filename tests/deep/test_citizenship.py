@@ -333,6 +333,41 @@ def test_set_parameters_demands_every_network(algorithm):
         other.set_parameters(broken, exact_match=True)
 
 
+@pytest.mark.parametrize("cls", [DeepCPP, CautiousMDQN, DeepCPI])
+def test_set_parameters_demands_the_whole_state_of_zeta_only_for_an_exact_match(cls):
+    """As SB3's test_save_load demands of every object that is saved."""
+    model = cls("MlpPolicy", "CartPole-v1", buffer_size=500, device="cpu").learn(130)
+    before = {key: value.clone() for key, value in model.caution.state_dict().items()}
+    for missing in before:
+        part = {key: value + 0.25 for key, value in before.items() if key != missing}
+        with pytest.raises(RuntimeError, match="the state of zeta must have the keys zeta, mean"):
+            model.set_parameters({**model.get_parameters(), "caution": part}, exact_match=True)
+        model.caution.load_state_dict(before)
+        model.set_parameters({"caution": part}, exact_match=False)
+        after = model.caution.state_dict()
+        assert th.equal(after[missing], before[missing])
+        assert all(th.equal(after[key], value) for key, value in part.items())
+
+
+def test_an_optimiser_with_the_target_networks_is_fitted_when_loading(case, tmp_path):
+    """Such are the files of SB3 before 2.4; SB3's own repair knows one online network only."""
+    model = case.make()
+    parameters = list(model.policy.parameters())
+    model.policy.optimizer = th.optim.Adam(parameters, lr=1e-3)
+    for index, parameter in enumerate(parameters):
+        parameter.grad = th.full_like(parameter, float(index + 1))
+    model.policy.optimizer.step()
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="only those of the online networks are loaded"):
+        loaded = case.cls.load(tmp_path / "model", env=model.get_env(), device="cpu")
+    for online in loaded._online_parameters:
+        for parameter in online:
+            index = [id(p) for p in loaded.policy.parameters()].index(id(parameter))
+            moment = loaded.policy.optimizer.state[parameter]["exp_avg"]
+            assert th.allclose(moment, th.full_like(moment, 0.1 * (index + 1)))
+    loaded.learn(100)
+
+
 def test_a_policy_can_be_saved_alone(algorithm, tmp_path):
     model = algorithm.make()
     model.policy.save(tmp_path / "policy")
