@@ -28,6 +28,7 @@ MONITOR, PROGRESS, ITERATIONS = "monitor.csv", "progress.csv", "iterations.csv"
 EVALUATIONS, BEST_MODEL, MODEL = "evaluations.npz", "best_model.zip", "model.zip"
 CHECKPOINT = "checkpoint"  # a folder
 FAILURE, HISTORY, BAD_BATCH = "failure.log", "run.log", "bad_batch.npz"
+WANDB_ID = "wandb_id"
 OUTPUT = "output.log"  # what a worker of a grid prints; may exist before the run itself
 _PACKAGES = ("torch", "stable-baselines3", "gymnasium", "numpy", "scipy", "pandas")
 

@@ -291,7 +291,7 @@ def train_run(
     *,
     start_from: str | Path | None = None,
     show: str = "lines",
-    writers: Sequence[KVWriter] = (),
+    make_writers: Callable[[Path], Sequence[KVWriter]] | None = None,
     callbacks: Sequence[BaseCallback] = (),
     on_evaluation: Callable[[list[float]], None] | None = None,
     folder: Path | None = None,
@@ -304,7 +304,7 @@ def train_run(
     :param start_from: a checkpoint, run folder or model.zip to start from; a run that starts from
         its own folder is extended to ``config.n_timesteps``
     :param show: "bar", "lines" or "nothing" on the console
-    :param writers: further outputs of SB3's logger
+    :param make_writers: makes further outputs of SB3's logger for a run's folder
     :param callbacks: further callbacks
     :param on_evaluation: called after each evaluation with the mean returns of all so far; may
         raise :class:`StopRun`
@@ -352,7 +352,7 @@ def train_run(
             if n_threads is None and not is_atari(config.env):
                 n_threads = 1
             with torch_threads(n_threads), flush_denormals():
-                run = _Run(config, folder, env, model, show, writers, callbacks, on_evaluation)
+                run = _Run(config, folder, env, model, show, make_writers, callbacks, on_evaluation)
                 return run.train(checkpoint)
     finally:
         env.close()
@@ -386,7 +386,7 @@ class _Run:
     env: VecEnv
     model: BaseAlgorithm
     show: str
-    writers: Sequence[KVWriter]
+    make_writers: Callable[[Path], Sequence[KVWriter]] | None
     callbacks: Sequence[BaseCallback]
     on_evaluation: Callable[[list[float]], None] | None
 
@@ -420,7 +420,9 @@ class _Run:
 
     def _learn(self) -> Outcome:
         config, model, folder = self.config, self.model, self.folder
-        outputs: list[KVWriter] = [logs.ContinuedCSV(folder / PROGRESS), *self.writers]
+        outputs: list[KVWriter] = [logs.ContinuedCSV(folder / PROGRESS)]
+        if self.make_writers is not None:
+            outputs += self.make_writers(folder)
         model.set_logger(Logger(str(folder), outputs))
         evaluation, callbacks = self._make_callbacks()
         try:

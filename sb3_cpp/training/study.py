@@ -23,12 +23,14 @@ from optuna.storages import (
 )
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError
 
 from sb3_cpp.checks import InvalidArgument, check_number, suggestion
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.training.suites import Suite
 
+JOURNAL = "journal.log"
 _MAX_RETRY = 3
 _ENDED = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -77,9 +79,10 @@ def search_space(suite: Suite, algo: str) -> list[Dimension]:
                 f"{suggestion(key, known)}"
             )
     shared = suite.search.get("shared") or {}
-    space = {key: entry for key, entry in shared.items() if key.split(".")[0] in known} | own
     return [
-        _dimension(key, entry, f"suite {suite.name}, search, {key}") for key, entry in space.items()
+        _dimension(key, entry, f"suite {suite.name}, search, {key}")
+        for key, entry in {**shared, **own}.items()
+        if key.split(".")[0] in known
     ]
 
 
@@ -174,7 +177,7 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
     :param heartbeat: seconds between heartbeats
     """
     if url is None or "://" not in url:
-        path = folder / "journal.log" if url is None else Path(url)
+        path = folder / JOURNAL if url is None else Path(url)
         path.parent.mkdir(parents=True, exist_ok=True)
         _check_journal(path)
         return JournalStorage(JournalFileBackend(str(path)))
@@ -205,6 +208,13 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
             f"--storage must be a file or a database URL, got {url!r} "
             f"({str(error).splitlines()[0]})"
         ) from None
+
+
+def storage_address(url: str | None, folder: Path) -> str:
+    """The storage as optuna-dashboard takes it, without the password."""
+    if url is None or "://" not in url:
+        return str(folder / JOURNAL if url is None else url)
+    return make_url(url).render_as_string(hide_password=True)
 
 
 def _retry(

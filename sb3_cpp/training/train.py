@@ -1,7 +1,9 @@
 """The commands train and demo: one run, reported on the console."""
 
 import sys
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
-from sb3_cpp.run_folder import command_line
+from sb3_cpp.files import write_text
+from sb3_cpp.run_folder import WANDB_ID, command_line
 from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.enjoy import load_run
 from sb3_cpp.training.environments import check_environment, has_time_limit, make_environment
@@ -52,7 +55,7 @@ def train(
     )
     if start_from is not None:
         _check_start(Path(start_from).resolve(), config.folder(root).resolve(), overrides)
-    writers = _writers(config, tensorboard, track)
+    make_writers = _check_writers(config, tensorboard, track)
     if config.evaluate_every and not has_time_limit(env, config.max_episode_steps):
         print(
             f"note: {env} has no time limit, so an evaluation may never end; -params max_episode_steps:N sets one",
@@ -64,7 +67,12 @@ def train(
     show = "bar" if progress else "lines"
     try:
         outcome = train_run(
-            config, root, start_from=start_from, show=show, writers=writers, n_threads=n_threads
+            config,
+            root,
+            start_from=start_from,
+            show=show,
+            make_writers=make_writers,
+            n_threads=n_threads,
         )
     except RunFailed as error:
         print(f"error: {error}", file=sys.stderr)
@@ -97,32 +105,54 @@ def _conclusion(outcome: Outcome) -> str:
     return f"finished: {outcome.folder}{result}"
 
 
-def _writers(config: RunConfig, tensorboard: str | None, track: bool) -> list[KVWriter]:
-    """What SB3's logger writes to beside progress.csv."""
-    writers: list[KVWriter] = []
-    if tensorboard is not None:
-        try:
+def _check_writers(
+    config: RunConfig, tensorboard: str | None, track: bool
+) -> Callable[[Path], list[KVWriter]]:
+    """Check that the packages are there; returns what makes SB3's further outputs once the run's
+    folder is locked, so that a refused or finished run logs nothing."""
+    if tensorboard is not None and find_spec("tensorboard") is None:
+        raise InvalidArgument(
+            "--tensorboard needs a further package: pip install 'sb3_cpp[tensorboard]'"
+        )
+    if track and find_spec("wandb") is None:
+        raise InvalidArgument("--track needs a further package: pip install 'sb3_cpp[wandb]'")
+
+    def make(folder: Path) -> list[KVWriter]:
+        writers: list[KVWriter] = []
+        if tensorboard is not None:
             writers.append(TensorBoardOutputFormat(str(config.folder(tensorboard))))
-        except AssertionError:
-            raise InvalidArgument(
-                "--tensorboard needs a further package: pip install tensorboard"
-            ) from None
-    if track:
-        writers.append(WandbOutputFormat(config))
-    return writers
+        if track:
+            writers.append(WandbOutputFormat(config, folder))
+        return writers
+
+    return make
 
 
 class WandbOutputFormat(KVWriter):
-    """Sends SB3's log to Weights & Biases, with the run's config."""
+    """Sends SB3's log to Weights & Biases.
 
-    def __init__(self, config: RunConfig) -> None:
-        try:
-            import wandb
-        except ImportError:
-            raise InvalidArgument("--track needs Weights & Biases: pip install wandb") from None
+    The run's id is kept in its folder, so that a resumed run continues the same W&B run; W&B
+    ignores steps that it already has.
+
+    :param config: the run's config
+    :param folder: the run's folder
+    """
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        import wandb
+
+        path = folder / WANDB_ID
+        if not path.is_file():
+            write_text(path, uuid.uuid4().hex[:8])
         group = f"{config.algo}/{config.env}"
         self.run = wandb.init(
-            project="sb3_cpp", group=group, name=f"{group}/{config.seed}", config=config.plain()
+            project="sb3_cpp",
+            id=path.read_text(encoding="utf-8").strip(),
+            resume="allow",
+            group=group,
+            name=f"{group}/{config.seed}",
+            config=config.plain(),
+            dir=folder,
         )
 
     def write(

@@ -1,6 +1,7 @@
 """`sb3-cpp tune`: search an algorithm's hyperparameters on one environment."""
 
 import contextlib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ try:
         run_trials,
         sample,
         search_space,
+        storage_address,
     )
 except ImportError as error:
     raise InvalidArgument(
@@ -218,7 +220,7 @@ def tune(
     opened = open_study(name, open_storage(storage, folder, heartbeat), seed, settings, rule)
     print(
         f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, "
-        f"into {folder}",
+        f"into {folder}\nwatch it: optuna-dashboard {shlex.quote(storage_address(storage, folder))}",
         flush=True,
     )
 

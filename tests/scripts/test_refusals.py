@@ -114,7 +114,7 @@ def test_a_missing_wandb_is_one_line(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "wandb", None)
-    check(call, tmp_path, (*TRAIN, "--track"), "pip install wandb")
+    check(call, tmp_path, (*TRAIN, "--track"), "pip install 'sb3_cpp[wandb]'")
 
 
 def test_a_missing_scheduler_is_one_line(call: Call, tmp_path: Path) -> None:

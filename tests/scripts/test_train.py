@@ -1,13 +1,17 @@
 """scripts/train.py in real processes: interrupted, out of room, and to its end."""
 
+import os
 import resource
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from stable_baselines3.common.callbacks import BaseCallback
 
+from sb3_cpp.training.logs import MonitorCallback
 from sb3_cpp.training.run import find_checkpoint
+from sb3_cpp.training.train import train
 from tests.scripts.processes import SMALL, Script
 
 RUN = ["--algo", "cpp", "--env", "CartPole-v1", "--seed", "1"]
@@ -75,3 +79,32 @@ def test_a_full_disk_is_one_line_and_leaves_the_checkpoint(script: Script) -> No
     assert len(full.stderr.strip().splitlines()) == 1
     assert "too large" in full.stderr
     assert contents(folder / "checkpoint") == before
+
+
+def test_a_tracked_run_resumes_under_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Offline: W&B writes a folder per process, named after the run's id."""
+    pytest.importorskip("wandb", reason="needs the extra wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setattr("sys.argv", ["train"])
+    settings = {"n_timesteps": 600, "params": SMALL[1:], "root": str(tmp_path), "track": True}
+
+    def interrupt(self: BaseCallback) -> bool:
+        if self.num_timesteps == 300:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MonitorCallback, "_on_step", interrupt)
+        assert train("cpp", "CartPole-v1", **settings) == 143
+    assert train("cpp", "CartPole-v1", **settings) == 0
+    folder = tmp_path / "classic/cpp/CartPole-v1/seed_0"
+    name = (folder / "wandb_id").read_text()
+    runs = [path.name for path in (folder / "wandb").glob("offline-run-*")]
+    assert len(runs) == 2
+    assert all(run.endswith(f"-{name}") for run in runs)
+    before = sorted(folder.rglob("*"))
+    assert train("cpp", "CartPole-v1", **settings) == 0  # finished: nothing is logged
+    assert sorted(folder.rglob("*")) == before

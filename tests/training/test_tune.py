@@ -27,6 +27,7 @@ from sb3_cpp.training.study import (  # noqa: E402
     run_trials,
     sample,
     search_space,
+    storage_address,
 )
 from sb3_cpp.training.suites import Suite, load_suite, suite_of  # noqa: E402
 from sb3_cpp.training.tune import score, tune  # noqa: E402
@@ -213,6 +214,19 @@ def test_the_score_is_the_end_of_the_curve_and_its_falls() -> None:
     assert result.oscillation == pytest.approx(np.sqrt(3.0**2 + 2.0**2))
 
 
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        (None, "runs/tune/s/journal.log"),
+        ("/shared/journal.log", "/shared/journal.log"),
+        ("sqlite:///runs/s.db", "sqlite:///runs/s.db"),
+        ("postgresql://user:secret@host/db", "postgresql://user:***@host/db"),
+    ],
+)
+def test_the_dashboard_gets_the_address_of_the_storage(url: str | None, address: str) -> None:
+    assert storage_address(url, Path("runs/tune/s")) == address
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["return", "pareto"])
 def test_a_search_ends_with_a_block_to_paste_and_goes_on(
@@ -234,7 +248,7 @@ def test_a_search_ends_with_a_block_to_paste_and_goes_on(
         assert code == 0
         return capsys.readouterr().out
 
-    search(8)
+    assert f"optuna-dashboard {tmp_path}/tune/" in search(8)
     out = search(9)
     assert (
         next(line.split(":")[0] for line in out.splitlines() if line.startswith("trial "))
