@@ -50,7 +50,8 @@ def sb3_env(env_id: str, n_envs: int, seed: int) -> VecEnv:
 def compare_in_step(env_id: str, steps: int, seed: int) -> InStep:
     """Play one game with equal actions in both environments."""
     native, reference = make_atari_vec_env(env_id, 1, seed), sb3_env(env_id, 1, seed)
-    noop_wrapper: Any = unwrap_wrapper(reference.unwrapped.envs[0], NoopResetEnv)  # type: ignore[attr-defined]
+    unwrapped: Any = reference.unwrapped
+    noop_wrapper: Any = unwrap_wrapper(unwrapped.envs[0], NoopResetEnv)
     rng = np.random.default_rng(seed)
     result = InStep(steps)
     obs: Any = native.reset()

@@ -325,9 +325,10 @@ def _peer_python(name: str) -> Path:
     if not ready.exists():
         print(f"installing {PEER_PACKAGES[name]} into {folder}", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
-        paths = [path for path in sys.path if path.endswith("site-packages")]
-        (target,) = folder.glob("lib/python*/site-packages")
-        (target / "parent.pth").write_text("\n".join(paths), encoding="utf-8")
+    paths = [path for path in sys.path if path.endswith("site-packages")]
+    (target,) = folder.glob("lib/python*/site-packages")
+    (target / "parent.pth").write_text("\n".join(paths), encoding="utf-8")
+    if not ready.exists():
         install = [str(python), "-m", "pip", "install", "--quiet", PEER_PACKAGES[name]]
         if subprocess.run(install, check=False).returncode != 0:
             raise InvalidArgument(f"peers: {PEER_PACKAGES[name]} could not be installed, see above")

@@ -1,4 +1,4 @@
-"""Streams of stacked frames with everything that can happen at an episode's end, for the tests of the frame buffer."""
+"""Streams of stacked frames with everything that can happen at the end of an episode."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -31,7 +31,8 @@ def random_stream(
     end_probability: float = 0.1,
     channels_first: bool = True,
 ) -> Iterator[Transition]:
-    """Terminals, time-outs, lost lives that keep the stack, resets in mid-episode; first stacks padded in every way."""
+    """Terminals, time-outs, lost lives that keep the stack, resets in mid-episode; first stacks
+    padded in every way."""
 
     def frames(n: int) -> np.ndarray:
         # Few grey values: black frames and frames equal to their predecessor happen.

@@ -1,4 +1,4 @@
-"""The frame buffer against SB3's own: the same samples to the bit, whatever happens to the episodes."""
+"""The frame buffer against SB3's own: the same samples to the bit, whatever the episodes do."""
 
 import pickle
 import subprocess
@@ -117,7 +117,7 @@ def test_each_frame_of_a_long_episode_is_stored_once() -> None:
     actual = make(FrameReplayBuffer, 500, 1)
     for transition in random_stream(np.random.default_rng(0), 1, 3000, end_probability=0):
         actual.add(*transition)
-    # The black frame, one frame per transition, and the frames before the oldest one's newest; and no room but for them.
+    # The black frame, one frame per transition, the frames before the oldest one's newest, no more
     assert actual.n_frames == 1 + 500 + N_STACK
     assert actual._n_used <= 1 + 500 + N_STACK + RUN
 
@@ -127,9 +127,8 @@ def test_the_frames_of_an_environment_lie_side_by_side_however_often_the_ring_we
     for transition in random_stream(np.random.default_rng(0), 4, 3000, end_probability=0.01):
         actual.add(*transition)
     side_by_side = (np.diff(actual.places, axis=-1) == 1).all(axis=-1).mean()
-    assert (
-        side_by_side > 0.5
-    )  # all but the seams of runs and the stacks that begin an episode; taken in turns it would be 0
+    # All but the seams of runs and the first stacks of episodes; taken in turns it would be 0
+    assert side_by_side > 0.5
 
 
 def test_padding_of_first_stacks_takes_no_room() -> None:

@@ -309,10 +309,8 @@ def test_missing_packages_are_named_and_the_buffer_does_not_need_them() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     last = result.stderr.strip().splitlines()[-1]
-    assert (
-        last
-        == "ImportError: Atari environments need ale-py and opencv-python: pip install 'sb3_cpp[atari]'"
-    )
+    needed = "Atari environments need ale-py and opencv-python: pip install 'sb3_cpp[atari]'"
+    assert last == f"ImportError: {needed}"
 
 
 @pytest.mark.slow

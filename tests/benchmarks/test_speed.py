@@ -1,4 +1,7 @@
-"""The speed benchmark runs and counts right. No test looks at a time: those mean nothing on a busy machine."""
+"""The speed benchmark runs and counts right.
+
+No test looks at a time: those mean nothing on a busy machine.
+"""
 
 import subprocess
 import sys
@@ -138,8 +141,9 @@ def test_the_limit_is_measured_for_both_libraries_and_precisions():
     assert min(rate for kernels in rates.values() for rate in kernels.values()) > 0.0
 
 
-# CartPole, one hidden layer of 8: a forward of one state is 2 (4*8 + 8*2) = 96 operations. Backwards, the weights of both
-# layers take as much again and the hidden units 2 * 8*2 = 32; nobody needs the gradient of the observation.
+# CartPole, one hidden layer of 8: a forward of one state is 2 (4*8 + 8*2) = 96 operations.
+# Backwards, the weights of both layers take as much again and the hidden units 2 * 8*2 = 32; nobody
+# needs the gradient of the observation.
 FORWARD, BACKWARD = 96, 96 + 32
 
 
