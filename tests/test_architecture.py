@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -234,3 +236,13 @@ def test_few_classes_stand_between_an_algorithm_and_dqn(name):
     algorithm = sb3_cpp.ALGORITHMS[name]
     between = algorithm.__mro__[1 : algorithm.__mro__.index(DQN)]
     assert len(between) <= (2 if name in ("cmdqn", "modqn", "cpi") else 1)
+
+
+def test_import_loads_no_library_that_only_some_commands_need():
+    """scipy, matplotlib, pandas and Pillow take longer to load than the rest of the package."""
+    code = (
+        "import sys, sb3_cpp\n"
+        "print(*{'scipy', 'matplotlib', 'pandas', 'PIL'} & set(sys.modules), sep=' ')"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == []

@@ -108,6 +108,7 @@ class LinearLearner:
         self.K, self.preferences = self.K + 1, old
         new = self.theta + s.alpha * old  # pi_{K+1} = G Q_K
 
+        # scheme 1 mixes with pi_K, 1b with the policy that acts; in scheme 2 they are the same
         chain = Mixture(q.per_action(old), s.temperature)
         mixed_with = self.deployed if s.scheme == "1b" else chain
         evidence = self._gather_evidence(buffer, targets, new, mixed_with)
@@ -175,6 +176,7 @@ class LinearLearner:
         greedy = greedy_advantage(q, log_old)
         self.tracker.update(greedy.mean(-1), greedy.amax(-1))
         log_c = tabular.log_change_bound(self.K, s.gamma, s)
+        # what the regression leaves is the only estimate there is of the error of Q
         residual = targets - q.gather(-1, buffer.actions.unsqueeze(-1)).squeeze(-1)
         error = s.error_bound + s.error_scale * residual.square().mean(-1, keepdim=True).sqrt()
         ratio = self.tracker.ratio

@@ -322,6 +322,7 @@ def certify(
         gain = J_new - old.J
         slack, falls = gain - bound, gain < -TOLERANCE
         promised = premise_holds(case, update, group, old.q)
+        # A-SPI and CPI cannot fall even where their own bound is not promised
         safe = th.ones_like(promised) if case.premise == "advantage" else promised
         promise = case.promise(update, group)
         broken = (slack < -TOLERANCE) | (safe & falls) | (promised & (gain < promise - TOLERANCE))
@@ -359,6 +360,7 @@ def run_cases(settings: CertificateSettings) -> list[Tally]:
         task = bar.add_task("updates", total=steps)
         for number, group in enumerate(groups(settings)):
             for tally in tallies:
+                # the same errors for every case, so that rows can be compared
                 noise = th.Generator().manual_seed(settings.seed + number)
                 certify(tally.case, group, settings.iterations, noise, tally)
                 bar.advance(task)

@@ -127,7 +127,7 @@ class _Learner:
         self.rows["rollout danger"].append(episode.danger_visits)
         self.rows["expected return"].append(expected.returns)
         self.rows["expected danger"].append(expected.danger_visits)
-        self.counts += episode.counts
+        self.counts += episode.counts  # the model is of all rollouts, the weights are of the last
         visits = episode.counts.sum((-1, -2))
         model = model_from_counts(self.settings, self.counts, self.settings.gamma)
         return View(model, visits / visits.sum(-1, keepdim=True), None)

@@ -271,6 +271,7 @@ def gather_evidence(
 ) -> Evidence:
     """Advantage of the new policy over the old one and their distance, from Q of the old one."""
     advantage = policy_advantage(q, log_new, log_old)
+    # f = log(new/old) is known up to a constant per state, which spans and covariances ignore
     log_ratio, old = log_new - log_old, log_old.exp()
     centred = q - (old * q).sum(-1, keepdim=True)
     return Evidence(
@@ -325,6 +326,7 @@ def iterate(
     q = th.zeros_like(log_policy)
     tracker = coefficients.AdvantageTracker(settings.rho1, settings.rho2)
     for K in range(1, iterations + 1):
+        # In scheme 2 chain and deployed are one policy; in 1b the chain ignores what is deployed.
         old = chain if settings.scheme == "1" else deployed
         view = observe(deployed, old)
         gamma = view.model.gamma
@@ -333,10 +335,12 @@ def iterate(
             q = view.q
         else:
             q = evaluate(view.model, q, chain, previous, settings)
+        # One error for the greedy step and the rule: both belong to a learner that sees q + error.
         error = draw_noise(q, settings, generator)
         new = improve(q + error, chain, settings)
         q_old = (q if view.q is None else view.q) + error
 
+        # M_K is a maximum over the states met: where nobody goes, Q may be a guess.
         greedy = greedy_advantage(q_old, old)
         tracker.update(
             (view.weights * greedy).sum(-1), greedy.where(view.weights > 0.0, 0.0).amax(-1)

@@ -97,6 +97,7 @@ def lemma3(
     twice the total variation, so ``L1 <= min( sqrt(2 KL), 2 sqrt(1 - exp(-KL)) )``; the paper uses
     its exponential form without the 2.
     """
+    # Pinsker's bound is the smaller one for close policies, Bretagnolle and Huber's stays below 2
     change = policy_change_bound(K, alpha, gamma, temperature, r_max)
     kl = 4.0 * error_sum(K, gamma, temperature, error_bound) + 2.0 * change
     return ChangeBound(kl, min(math.sqrt(2.0 * kl), 2.0 * math.sqrt(-math.expm1(-kl))))
@@ -162,6 +163,7 @@ def span_change(span: th.Tensor, zeta: th.Tensor | float = 1.0) -> ChangeBound:
     geometric mixture with coefficient zeta has the span ``zeta * span``. (Theorem B)
     """
     scaled = zeta * span
+    # s^2/8 from a variance of at most s^2/4; s, the smaller one from 8 on, from the range of f
     return ChangeBound(th.minimum(scaled**2 / 8.0, scaled), 2.0 * th.tanh(scaled / 4.0))
 
 

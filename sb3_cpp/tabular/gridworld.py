@@ -134,6 +134,7 @@ def _sample(probabilities: th.Tensor, generator: th.Generator) -> th.Tensor:
     """One index per row, by inversion."""
     cumulative = probabilities.cumsum(-1)
     u = th.rand(*probabilities.shape[:-1], 1, dtype=th.float64, generator=generator)
+    # the clamp: rounding may leave the last sum below u
     return (u >= cumulative).sum(-1).clamp(max=probabilities.shape[-1] - 1)
 
 
@@ -147,6 +148,7 @@ def rollout(
     returns, danger_visits = th.zeros(trials, dtype=th.float64), th.zeros(trials, dtype=th.float64)
     state = th.zeros(trials, dtype=th.int64)
     for _ in range(horizon):
+        # a trial at its goal goes through the same steps, without being counted
         running = (state != grid.goal).double()
         action = _sample(policy[trial, state], generator)
         following = _sample(transition[state, action], generator)

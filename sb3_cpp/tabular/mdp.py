@@ -123,6 +123,7 @@ class MDP:
         v = th.linalg.lu_solve(*factors, reward[..., None]).squeeze(-1)
         start: Any = self.start
         first = start.expand(v.shape)[..., None]
+        # d = (1-gamma) (I - gamma P')^-1 start: the same factors, transposed
         visits = th.linalg.lu_solve(*factors, first, adjoint=True).squeeze(-1)
         visitation = (1.0 - self.gamma) * visits
         return Evaluation(v, self.backup(v), visitation, (visitation * reward).sum(-1))
@@ -160,6 +161,7 @@ class MDP:
         best = self.evaluate(log_one_hot(self.reward, smoothing=0.0))
         while True:
             better = self.evaluate(log_one_hot(best.q, smoothing=0.0))
+            # the batch ends together: an MDP that is done stays where it is
             if (better.v - best.v).max() <= 1e-12:
                 return best
             best = better
@@ -196,6 +198,7 @@ def garnet(
     order = th.rand(*shape, n_states, dtype=th.float64, generator=generator)
     successors = order.argsort(-1)[..., :branching]
     uniform = th.rand(*shape, branching, dtype=th.float64, generator=generator)
+    # normalised exponential variables are uniform on the simplex; the clamp avoids log 0
     weights = -uniform.clamp(min=1e-300).log()
     transition = th.zeros(*shape, n_states, dtype=th.float64)
     transition.scatter_(-1, successors, weights / weights.sum(-1, keepdim=True))
