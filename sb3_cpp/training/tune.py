@@ -12,6 +12,7 @@ import numpy as np
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.metrics import oscillation
 from sb3_cpp.run_folder import MODEL, command_line
+from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.training.environments import check_environment
 from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.run import RunFailed, RunLocked, StopRun, locked, train_run
@@ -195,9 +196,16 @@ def tune(
             f"-params must leave something to search, got all of it: {', '.join(params)}"
         )
     # A mistake shows before the study is made
-    check_buildable(
-        [chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))]
-    )
+    config = chosen.run_config(algo, env, 0, merge(overrides, {"n_timesteps": n_timesteps}))
+    check_buildable([config])
+    defaults = hyperparameter_defaults(get_algorithm(config.algorithm))
+    starts = {**defaults, **config.hyperparameters}.get("learning_starts", 0)
+    if n_timesteps < 5 * starts:
+        print(
+            f"note: runs of {n_timesteps:,} steps that learn from step {starts:,} on measure little "
+            "but noise; raise -n or lower -params learning_starts:N",
+            flush=True,
+        )
     name = study or f"{algo}_{env.replace('/', '-')}"
     folder = Path(root) / "tune" / name
     search = Search(

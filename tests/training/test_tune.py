@@ -227,6 +227,15 @@ def test_the_dashboard_gets_the_address_of_the_storage(url: str | None, address:
     assert storage_address(url, Path("runs/tune/s")) == address
 
 
+@pytest.mark.parametrize(("starts", "noted"), [(50, True), (40, False)])
+def test_runs_that_hardly_learn_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], starts: int, noted: bool
+) -> None:
+    params = [*FLAGS[1:], f"learning_starts:{starts}"]
+    tune("cpp", "CartPole-v1", trials=1, n_timesteps=200, top=0, params=params, root=str(tmp_path))
+    assert (f"learn from step {starts}" in capsys.readouterr().out) is noted
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["return", "pareto"])
 def test_a_search_ends_with_a_block_to_paste_and_goes_on(
