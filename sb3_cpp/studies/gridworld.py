@@ -38,6 +38,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the seeds follow this order
     "span_cpp": {"rule": "span_cpp"},
     "statewise": {"rule": "statewise"},
 }
+PAPER = ("cpp", "cvi", "espi", "aspi", "cpi")
+BEYOND = ("cpp", "cvi", "cpp_geometric", "span_cpp", "statewise")
 SERIES = ("rollout", "expected")
 CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
@@ -262,15 +264,19 @@ def _verdict(difference: float, p_value: float, measure: str) -> str:
 
 
 def save_figures(results: Results, folder: Path) -> None:
-    """Return and oscillation for each series, and the coefficient beside the danger visits."""
-    labels = {"rollout": "return of one rollout", "expected": "expected return"}
-    for series, label in labels.items():
-        returns = {algo: curves.returns[series] for algo, curves in results.items()}
+    """Return and oscillation per series; the cautions beyond the paper; zeta and danger visits."""
+    pictures = {
+        "rollout": ("rollout", "return of one rollout", PAPER),
+        "expected": ("expected", "expected return", PAPER),
+        "caution": ("expected", "expected return", BEYOND),
+    }
+    for name, (series, label, algos) in pictures.items():
+        returns = {algo: results[algo].returns[series] for algo in algos}
         oscillations = {algo: oscillation(curve) for algo, curve in returns.items()}
-        save_comparison(folder / f"{series}.png", returns, oscillations, label)
+        save_comparison(folder / f"{name}.png", returns, oscillations, label)
     figure, (left, right) = new_row()
-    plot_zeta(left, {algo: curves.zeta for algo, curves in results.items()})
-    visits = {algo: curves.danger_visits["rollout"].sum(axis=1) for algo, curves in results.items()}
+    plot_zeta(left, {algo: results[algo].zeta for algo in PAPER})
+    visits = {algo: results[algo].danger_visits["rollout"].sum(axis=1) for algo in PAPER}
     plot_bars(right, visits, "Steps into danger, all iterations", "mean over trials")
     save_figure(figure, folder / "zeta_danger.png", legend_from=left)
 

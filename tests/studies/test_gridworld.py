@@ -31,6 +31,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_study_writes_tables_figures_and_settings(study: Path) -> None:
     names = {
+        "caution.png",
         "claims.csv",
         "config.yml",
         "curves.csv",
