@@ -7,7 +7,7 @@ author = "The sb3_cpp developers"
 copyright = "2026, The sb3_cpp developers"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["colon_fence"]
