@@ -282,7 +282,8 @@ def report(parser: CommandLine) -> int:
 def theory(parser: CommandLine) -> int:
     """Check every coefficient rule on random MDPs, each update against its guarantee.
 
-    Exit code 0 if every guarantee held and the noisy case fell, 1 if not, 2 for a wrong argument.
+    Exit code 0 if every guarantee held and the cases that must fall fell, else 1; 2 for a wrong
+    argument.
     """
     from sb3_cpp.studies.certificate import CertificateSettings, run_certificate
 
@@ -315,7 +316,7 @@ _STUDY = {
 
 
 def gridworld(parser: CommandLine) -> int:
-    """Section 5.1 of the paper: CPP, CVI, E-SPI, A-SPI and CPI on the gridworld with danger."""
+    """Section 5.1 of the paper, and cautions beyond it, on the gridworld with danger."""
     from sb3_cpp.studies.gridworld import GridworldSettings, run_gridworld
 
     flags = {
@@ -335,7 +336,7 @@ def gridworld(parser: CommandLine) -> int:
 
 
 def pendulum(parser: CommandLine) -> int:
-    """Section 5.2 of the paper: CPP, CVI, E-SPI, A-SPI and CPI swing a pendulum up, linear features."""
+    """Section 5.2 of the paper, and cautions beyond it: swing a pendulum up, linear features."""
     from sb3_cpp.studies.pendulum import ALGORITHMS, PendulumSettings, run_pendulum
 
     flags = {
