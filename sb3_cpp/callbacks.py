@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import is_wrapped
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization, unwrap_vec_normalize
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.deep.masks import evaluate_policy
 from sb3_cpp.files import write_text
 
 COLUMNS = ("K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean", "episodes")
@@ -153,7 +153,7 @@ class IterationCallback(BaseCallback):
         returns, _ = evaluate_policy(
             self.model, self.eval_env, self.n_eval_episodes, return_episode_rewards=True, warn=warn
         )
-        return list(returns)  # type: ignore[arg-type]
+        return list(returns)
 
     def _write(self, row: Any) -> None:
         with self.path.open("a", newline="") as file:

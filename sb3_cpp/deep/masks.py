@@ -7,12 +7,17 @@ The masks of s and s' travel with the transition as two further columns of the b
 packed into 64-bit words. So every replay buffer stores, samples and saves them without knowing.
 """
 
+import inspect
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch as th
+from stable_baselines3.common import evaluation
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from sb3_cpp.checks import InvalidArgument
 
@@ -84,6 +89,67 @@ class MaskSource:
         if not rows.any(axis=1).all():
             raise InvalidArgument("action masks must allow at least one action, got none")
         return rows
+
+
+class RecordMasks(VecEnvWrapper):
+    """Keeps the masks of the current observations in ``masks``; None where there are none.
+
+    :param env: the environment
+    """
+
+    masks: np.ndarray | None = None
+    _source: MaskSource | None = None
+
+    def reset(self) -> VecEnvObs:
+        observations = self.venv.reset()
+        space = self.action_space
+        if isinstance(space, gym.spaces.Discrete) and MaskSource.found(self.venv):
+            self._source = MaskSource(self.venv, int(space.n))
+            self.masks = self._source.at_reset()
+        return observations
+
+    def step_wait(self) -> VecEnvStepReturn:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        if self._source is not None and self.masks is not None:
+            _, self.masks = self._source.after_step(dones, infos, self.masks)
+        return observations, rewards, dones, infos
+
+
+class MaskedPolicy:
+    """A model whose ``predict`` is given the masks of the environment, if it takes masks.
+
+    :param model: any algorithm
+    :param env: where its observations come from
+    """
+
+    def __init__(self, model: PolicyPredictor, env: RecordMasks) -> None:
+        self.model, self.env = model, env
+        self.takes_masks = "action_masks" in inspect.signature(model.predict).parameters
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """As SB3's ``predict``."""
+        masked = self.takes_masks and self.env.masks is not None
+        keywords: dict[str, Any] = {"action_masks": self.env.masks} if masked else {}
+        return self.model.predict(observation, state, episode_start, deterministic, **keywords)
+
+
+def evaluate_policy(
+    model: PolicyPredictor, env: gym.Env | VecEnv, n_eval_episodes: int = 10, **keywords: Any
+) -> Any:
+    """SB3's ``evaluate_policy``, with the masks of the environment, if it offers any."""
+    if not isinstance(env, VecEnv):
+        single = env
+        env = DummyVecEnv([lambda: single])
+    recorder = RecordMasks(env)
+    return evaluation.evaluate_policy(
+        MaskedPolicy(model, recorder), recorder, n_eval_episodes, **keywords
+    )
 
 
 def _has_method(env: VecEnv) -> bool:

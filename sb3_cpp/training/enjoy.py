@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_cpp.checkpointing.loading import FOREIGN
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed
 from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.deep.masks import MaskedPolicy, RecordMasks
 from sb3_cpp.run_folder import BEST_MODEL, CONFIG, MODEL, read_config
 from sb3_cpp.training.algorithms import get_algorithm
 from sb3_cpp.training.environments import check_environment
@@ -136,14 +137,19 @@ def _window(render: bool) -> str | None:
 
 
 def action_probabilities(
-    model: BaseAlgorithm, observation: np.ndarray, deployed: bool = True
+    model: BaseAlgorithm,
+    observation: np.ndarray,
+    deployed: bool = True,
+    action_masks: np.ndarray | None = None,
 ) -> np.ndarray | None:
     """Probabilities of the algorithm's own policy (deployed, or while learning) at one observation; None for DQN and QR-DQN,
     which have values only."""
     tensor, _ = model.policy.obs_to_tensor(observation)
     with th.no_grad():
         if isinstance(model, RegularizedDQN):
-            return np.atleast_2d(model.action_probabilities(observation, deployed=deployed))[0]
+            return np.atleast_2d(
+                model.action_probabilities(observation, action_masks, deployed=deployed)
+            )[0]
         if isinstance(model, OnPolicyAlgorithm):
             return model.policy.get_distribution(tensor).distribution.probs[0].cpu().numpy()  # type: ignore[union-attr]
     return None
@@ -161,13 +167,15 @@ def _play(
     frames: list[np.ndarray] = []
     returns: list[float] = []
     zeta = current_zeta(model)
+    venv = RecordMasks(venv)
+    policy = MaskedPolicy(model, venv)
     observation: Any = venv.reset()
     step = 0
     while len(returns) < episodes:
-        action, _ = model.predict(observation, deterministic=deterministic)
-        probabilities = (
-            action_probabilities(model, observation, deterministic) if show_policy else None
-        )
+        action, _ = policy.predict(observation, deterministic=deterministic)
+        probabilities = None
+        if show_policy:
+            probabilities = action_probabilities(model, observation, deterministic, venv.masks)
         title = f"step {step}" + (f"   zeta {zeta:.4g}" if show_policy and zeta is not None else "")
         if record:
             frame = venv.get_images()[0]

@@ -17,12 +17,12 @@ import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_keys
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_cpp import files
 from sb3_cpp.checkpointing import Interruption
+from sb3_cpp.deep.masks import evaluate_policy
 from sb3_cpp.run_folder import (
     BEST_MODEL,
     EVALUATIONS,
@@ -223,8 +223,8 @@ class EvaluationCallback(BaseCallback):
             callback=lambda *_: self.interruption.check(PATIENCE),
         )
         self.timesteps.append(self.num_timesteps)
-        self.results.append([float(r) for r in returns])  # type: ignore[union-attr]
-        self.lengths.append([int(n) for n in lengths])  # type: ignore[union-attr]
+        self.results.append([float(r) for r in returns])
+        self.lengths.append([int(n) for n in lengths])
         if self.means[-1] >= max(self.means):
             # Before the evaluation: a run that dies in between evaluates, and saves, again
             save_model(self.model, self.folder / BEST_MODEL)

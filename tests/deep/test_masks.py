@@ -4,14 +4,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.envs import BitFlippingEnv
+from stable_baselines3.common.evaluation import evaluate_policy as evaluate_without_masks
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 from stable_baselines3.her import HerReplayBuffer
 
-from sb3_cpp import CVI, MDQN, RegularizedDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, CheckpointCallback, IterationCallback, RegularizedDQN
 from sb3_cpp.deep import masks
 from sb3_cpp.deep.batch import Batch
+from sb3_cpp.training.enjoy import _play
+from sb3_cpp.training.logs import EvaluationCallback
 
 
 class Corridor(gym.Env):
@@ -196,6 +202,78 @@ def test_a_loaded_model_continues_with_masks(tmp_path):
     loaded = RegularizedDQN.load(tmp_path / "model", env=Corridor())
     loaded.load_replay_buffer(tmp_path / "buffer")
     loaded.learn(300, reset_num_timesteps=False)
+    assert Corridor.invalid_taken == 0
+
+
+class Stop(BaseCallback):
+    def _on_step(self):
+        return self.num_timesteps < 400
+
+
+@pytest.mark.parametrize("protocol", ["method", "info"])
+@pytest.mark.parametrize("cls", [RegularizedDQN, CautiousMDQN])
+def test_a_resumed_masked_run_ends_with_the_same_weights(protocol, cls, tmp_path):
+    def make_env():
+        return VecNormalize(DummyVecEnv([lambda: Corridor(protocol)] * 2))
+
+    def make_checkpoints():
+        return CheckpointCallback(tmp_path, save_freq=310)  # in the middle of episodes
+
+    whole = cls("MlpPolicy", make_env(), **SMALL).learn(700)
+    cls("MlpPolicy", make_env(), **SMALL).learn(700, callback=[make_checkpoints(), Stop()])
+    resumed = cls.resume(tmp_path, make_env())
+    assert 300 < resumed.num_timesteps < 400
+    resumed.learn()
+    pairs = zip(whole.policy.state_dict().values(), resumed.policy.state_dict().values())
+    assert all(th.equal(a, b) for a, b in pairs)
+    stored = [model.replay_buffer.actions[:350] for model in (whole, resumed)]
+    assert np.array_equal(*stored)
+    assert Corridor.invalid_taken == 0
+
+
+def tempted(env, **kwargs):
+    """A model that would choose the invalid action everywhere."""
+    model = MDQN("MlpPolicy", env, **{**SMALL, **kwargs})
+    with th.no_grad():
+        model.q_net.q_net[-1].bias[2] = 1e3
+    return model
+
+
+@pytest.mark.parametrize("protocol", ["method", "info"])
+def test_evaluations_respect_masks(protocol, tmp_path):
+    env = DummyVecEnv([lambda: Monitor(Corridor(protocol, limit=6))] * 2)
+    model = tempted(env, learning_starts=10_000)
+    evaluate_without_masks(model, env, 2)
+    assert Corridor.invalid_taken > 0, "what would happen without masks"
+    Corridor.invalid_taken = 0
+    returns, lengths = masks.evaluate_policy(model, env, 4, return_episode_rewards=True)
+    assert len(returns) == len(lengths) == 4
+    masks.evaluate_policy(model, VecNormalize(env), 2)
+    masks.evaluate_policy(model, Monitor(Corridor(protocol, limit=6)), 2)
+    evaluation = EvaluationCallback(env, tmp_path, every=50, episodes=2, seed=0, total=100)
+    iterations = IterationCallback(tmp_path, eval_env=Monitor(Corridor(protocol, limit=6)))
+    iterations.init_callback(model)
+    assert len(iterations._evaluate()) == 5
+    model.learn(100, callback=evaluation)
+    assert evaluation.timesteps == [50, 100]
+    single = DummyVecEnv([lambda: Monitor(Corridor(protocol, limit=6))])
+    _play(model, single, 1, deterministic=True, record=False, show_policy=True)
+    assert Corridor.invalid_taken == 0
+
+
+def test_evaluation_of_a_model_without_masks_is_sb3s():
+    env = DummyVecEnv([lambda: Monitor(gym.make("CartPole-v1"))])
+    model = RegularizedDQN("MlpPolicy", env, **SMALL)
+    env.seed(0)
+    ours = masks.evaluate_policy(model, env, 3)
+    env.seed(0)
+    assert ours == evaluate_without_masks(model, env, 3)
+
+
+def test_contribs_evaluation_callback_respects_masks():
+    eval_env = DummyVecEnv([lambda: Monitor(Corridor(limit=6))])
+    model = tempted(Corridor(limit=6), learning_starts=10_000)
+    model.learn(100, callback=MaskableEvalCallback(eval_env, eval_freq=50, n_eval_episodes=2))
     assert Corridor.invalid_taken == 0
 
 
