@@ -446,7 +446,7 @@ def timed_calls(model: DQN) -> list[tuple[Any, str, str]]:
             (model, "_make_batch", "sampling"),
             (model, "_target", "target"),
             (model, "_losses", "losses"),
-            (model, "_update_statistics", "statistics"),
+            (model, "_statistics", "statistics"),
         ]
     else:
         calls += [(model.q_net_target, "forward", "target"), (model.q_net, "forward", "losses")]

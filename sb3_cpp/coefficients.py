@@ -17,6 +17,7 @@ import torch as th
 Scalar = TypeVar("Scalar", float, th.Tensor)
 
 __all__ = [
+    "track",
     "AdvantageTracker",
     "approximate_spi",
     "cpi",
@@ -227,6 +228,13 @@ def _scaled_by_inverse(advantage: Scalar, log_scale: float) -> Scalar:
 # --- the only state --------------------------------------------------------------------------------------------------------
 
 
+def track(
+    m: th.Tensor, M: th.Tensor, mean: th.Tensor, maximum: th.Tensor, rho1: float, rho2: float
+) -> tuple[th.Tensor, th.Tensor]:
+    """``m <- rho1 m + (1-rho1) mean A`` and ``M <- max(rho2 M, max A)`` (CPP Eq. adaptive_zeta)."""
+    return th.lerp(mean, m, rho1), th.maximum(rho2 * M, maximum)
+
+
 class AdvantageTracker:
     """Running mean ``m`` and decaying maximum ``M`` of the advantage (CPP Eq. adaptive_zeta).
 
@@ -254,8 +262,8 @@ class AdvantageTracker:
             self.maximum = maximum.clone() if first else th.zeros_like(maximum)
             if first:
                 return
-        self.mean = th.lerp(mean, self.mean.to(mean), self.rho1)
-        self.maximum = th.maximum(self.rho2 * self.maximum.to(maximum), maximum)
+        old = (self.mean.to(mean), self.maximum.to(maximum))
+        self.mean, self.maximum = track(*old, mean, maximum, self.rho1, self.rho2)
 
     @property
     def ratio(self) -> th.Tensor:

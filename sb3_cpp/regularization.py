@@ -129,7 +129,8 @@ def munchausen_bonus(
 def log_one_hot(values: th.Tensor, smoothing: float = 1e-6) -> th.Tensor:
     """Greedy policy ``argmax_a values`` (ties to the first), with ``smoothing`` of the uniform policy to keep logs finite."""
     n_actions = values.shape[-1]
-    one_hot = th.nn.functional.one_hot(values.argmax(-1), n_actions).to(values.dtype)
+    # Not F.one_hot, which reads values back from the device and so cannot be compiled
+    one_hot = th.zeros_like(values).scatter(-1, values.argmax(-1, keepdim=True), 1.0)
     return ((1.0 - smoothing) * one_hot + smoothing / n_actions).log()
 
 

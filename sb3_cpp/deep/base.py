@@ -1,11 +1,13 @@
 """RegularizedDQN: SB3's DQN, with what regularised algorithms change turned into hooks."""
 
+import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import reduce
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 import torch as th
@@ -22,6 +24,7 @@ from stable_baselines3.common.type_aliases import (
     ReplayBufferSamples,
     Schedule,
     TensorDict,
+    TrainFrequencyUnit,
 )
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -33,9 +36,17 @@ from sb3_cpp.atari.frame_buffer import default_buffer_class
 from sb3_cpp.checkpointing import state, weights
 from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
 from sb3_cpp.deep import health, masks
-from sb3_cpp.deep.batch import Batch
+from sb3_cpp.deep.batch import Batch, Forward
 from sb3_cpp.deep.caution import Caution, Rule
+from sb3_cpp.deep.compiled import (
+    LONG_RUN,
+    CannotCompile,
+    CompiledUpdate,
+    has_compiler,
+    split,
+)
 from sb3_cpp.deep.fast import (
+    NumpyNetwork,
     Preprocessor,
     acts_greedily,
     has_modes,
@@ -65,8 +76,8 @@ class RegularizedDQN(DQN):
     The training loop of all algorithms here. With its own hooks it is SB3's DQN, to the bit.
 
     A subclass states only what makes it different, in up to four hooks: ``_target`` (regression
-    target of the Q-values), ``_losses`` (what is minimised), ``_update_statistics`` (what is
-    measured at every gradient step) and ``_on_iteration_end`` (what happens at a target update).
+    target of the Q-values), ``_losses`` (what is minimised), ``_statistics`` (what is measured
+    at every gradient step) and ``_on_iteration_end`` (what happens at a target update).
     An *iteration* K, the paper's K, ends with a target update; those before the first gradient
     step do not count.
 
@@ -86,6 +97,8 @@ class RegularizedDQN(DQN):
         ``predict(deterministic=True)``; 0 = off. Learning does not depend on it
     :param fast: use the fast path (see ``deep/fast.py``), which changes results by float rounding
         only. None: off for this class, for parity with SB3, and on for every algorithm
+    :param compile: compile the gradient step (see ``deep/compiled.py``), which needs the fast path
+        and a C++ compiler. None: for runs long enough to repay the compilation
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -131,10 +144,12 @@ class RegularizedDQN(DQN):
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
         fast: bool | None = None,
+        compile: bool | None = None,
         _init_setup_model: bool = True,
     ) -> None:
         # Our own state comes before super().__init__(), which builds the model and may need it
-        self.loss, self.behaviour, self.averaging, self.fast = loss, behaviour, averaging, fast
+        self.loss, self.behaviour, self.averaging = loss, behaviour, averaging
+        self.fast, self.compile = fast, compile
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
         self.callback_states: dict[str, Any] = {}  # what callbacks must find again after a resume
@@ -143,6 +158,8 @@ class RegularizedDQN(DQN):
         self.saved_as = saved_as(self) if _init_setup_model else None
         self._loading = not _init_setup_model
         self._diagnose, self._diagnosed = True, 0
+        self._compiled: CompiledUpdate | None = None
+        self._compile_now = False
         self._mask_source: masks.MaskSource | None = None
         self._last_masks: np.ndarray | None = None
         try:
@@ -171,6 +188,8 @@ class RegularizedDQN(DQN):
         self.behaviour = check_choice("behaviour", self.behaviour, ("epsilon_greedy", "boltzmann"))
         self.averaging = check_whole_number("averaging", self.averaging, 0)
         self.fast = type(self) is not RegularizedDQN if self.fast is None else bool(self.fast)
+        if self.compile is not None:
+            self.compile = bool(self.compile)
         if not issubclass(self.policy_class, DQNPolicy):
             raise InvalidArgument(
                 f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
@@ -202,13 +221,17 @@ class RegularizedDQN(DQN):
         self._online_parameters = [list(online.parameters()) for online, _ in self._network_pairs()]
         self._preprocessor: Preprocessor | None = None
         self._fused_adam: FusedAdam | None = None
+        self._compiled = None
         self._acts_fast = False
+        self._numpy_network: NumpyNetwork | None = None
         if self.fast:
             speed_up(self.policy)
             if all(Preprocessor.supports(network) for network in chain(*self._network_pairs())):
                 self._preprocessor = Preprocessor(self.q_net)
                 unchanged = type(self).predict is RegularizedDQN.predict and not self._has_modes
                 self._acts_fast = unchanged and acts_greedily(self.policy, self._acting_network())
+            if self._acts_fast and NumpyNetwork.supports(self._acting_network(), self.n_envs):
+                self._numpy_network = NumpyNetwork(self._acting_network())
         if isinstance(self.policy, MlpPolicy):  # after the layout in memory is settled
             self.policy.start_average(self.averaging)
 
@@ -241,8 +264,14 @@ class RegularizedDQN(DQN):
         """Losses by name; the optimiser minimises their sum."""
         return {"value": self._value_loss(batch.gather_actions(batch.q), target)}
 
-    def _update_statistics(self, batch: Batch) -> None:
-        """Measure what the next target update needs; called without gradient, before the step."""
+    def _coefficients(self) -> dict[str, float]:
+        """Scalars in the losses that change while learning, by name; read from the batch there."""
+        return {}
+
+    def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor] | None:
+        """Mean and maximum (or scale) of the advantages on a batch, from which m_K and M_K are
+        tracked; without gradient, before the gradient step."""
+        return None
 
     def _on_iteration_end(self) -> dict[str, float]:
         """Called just before a target update (online network K+1, target network K); returns the
@@ -283,6 +312,10 @@ class RegularizedDQN(DQN):
         # Update learning rate according to schedule
         self._update_learning_rate(self.policy.optimizer)
 
+        compiled = self._compile_now and self._n_updates > 0
+        if compiled and self._train_compiled(gradient_steps, batch_size):
+            return
+
         optimizer = self._get_optimizer()
         average = self.policy.average if isinstance(self.policy, MlpPolicy) else None
         history: dict[str, list[float]] = defaultdict(list)
@@ -301,16 +334,15 @@ class RegularizedDQN(DQN):
             # Compute the gradients; stop before the weights change if anything is not finite
             optimizer.zero_grad()
             loss.backward()
-            norms = [
-                nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-                for parameters in self._online_parameters
-            ]
+            norms = self._gradient_norms()
             values, lengths, finite = health.read(loss, losses, norms)
             if not finite:
                 where = f"{type(self).__name__} at update {step}"
                 health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
             with th.no_grad():
-                self._update_statistics(batch)
+                statistics = self._statistics(batch)
+            if self.caution is not None and statistics is not None:
+                self.caution.observe(*statistics)
 
             # Clip the gradient norm of each network and take the step
             for parameters, norm, length in zip(self._online_parameters, norms, lengths):
@@ -327,10 +359,97 @@ class RegularizedDQN(DQN):
 
         # Increase update counter
         self._n_updates += gradient_steps
+        self._log_training({name: fmean(series) for name, series in history.items()})
 
+    def _train_compiled(self, gradient_steps: int, batch_size: int) -> bool:
+        """``train`` by the compiled gradient step; False if this model cannot be compiled."""
+        if self._vec_normalize_env is not None or must_call(*chain(*self._network_pairs())):
+            return False
+        assert self.replay_buffer is not None
+        generator: Any = np.random.get_state() if self._compiled is None else None
+        samples = self.replay_buffer.sample(batch_size * gradient_steps)
+        batches = [samples] if gradient_steps == 1 else split(samples, batch_size)
+        if self._compiled is None or not self._compiled.fits(batches[0]):
+            try:
+                self._compiled = CompiledUpdate(self, batches[0])
+            except CannotCompile as reason:
+                print(f"{type(self).__name__} is not compiled: {reason}", file=sys.stderr)
+                self._compile_now = False
+                np.random.set_state(generator)  # the eager way draws these batches again
+                return False
+        if self._diagnose:  # outside the graph: rarely, on the first batch
+            batch = self._make_batch(batches[0])
+            with th.no_grad():
+                target = self._target(batch)
+            self._record_diagnostics(batch, self._losses(batch, target))
+
+        update = self._compiled
+        update.start(self.policy.optimizer.param_groups[0]["lr"])
+        average = self.policy.average if isinstance(self.policy, MlpPolicy) else None
+        for step, batch_samples in enumerate(batches, start=self._n_updates + 1):
+            update(batch_samples)
+            if step % CLEAR_EVERY == 0:
+                clear_tiny_moments(self.policy.optimizer)
+            if average is not None:
+                average.update(step)
+        means = update.read(gradient_steps)
+        if means is None:
+            self._refuse_non_finite(batches)
+        self._n_updates += gradient_steps
+        self._log_training(means)
+        return True
+
+    def _refuse_non_finite(self, batches: list[ReplayBufferSamples]) -> NoReturn:
+        """Find the batch with the non-finite loss or gradient, eagerly, and raise."""
+        for step, samples in enumerate(batches, start=self._n_updates + 1):
+            batch = self._make_batch(samples)
+            with th.no_grad():
+                target = self._target(batch)
+            losses = self._losses(batch, target)
+            loss = reduce(th.add, losses.values())
+            self.policy.optimizer.zero_grad()
+            loss.backward()
+            norms = self._gradient_norms()
+            if not health.read(loss, losses, norms)[2]:
+                where = f"{type(self).__name__} at update {step}"
+                health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
+        raise health.NonFiniteLoss(f"{type(self).__name__}: non-finite loss in a compiled update")
+
+    def _gradient_norms(self) -> list[th.Tensor]:
+        return [
+            nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+            for parameters in self._online_parameters
+        ]
+
+    def _traced_batch(
+        self,
+        forward: Forward,
+        coefficients: Sequence[th.Tensor],
+        observations: th.Tensor,
+        next_observations: th.Tensor,
+        actions: th.Tensor,
+        rewards: th.Tensor,
+        dones: th.Tensor,
+    ) -> Batch:
+        """The batch of the compiled gradient step, whose networks are functions of tensors."""
+        columns = (observations, actions, next_observations, dones, rewards)
+        return Batch(
+            ReplayBufferSamples(*columns),
+            self.gamma,
+            self.q_net,
+            self.q_net_target,
+            forward,
+            th.cat((observations, next_observations)),
+            self._joint_networks(),
+            has_modes=False,
+            n_actions=self._n_actions,
+            coefficients=dict(zip(self._coefficients(), coefficients)),
+        )
+
+    def _log_training(self, means: dict[str, float]) -> None:
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        for name, series in history.items():
-            self.logger.record(f"train/{name}", fmean(series))
+        for name, mean in means.items():
+            self.logger.record(f"train/{name}", mean)
         self._log_iteration()
 
     def _log_iteration(self) -> None:
@@ -353,6 +472,7 @@ class RegularizedDQN(DQN):
         arguments: dict[str, Any] = {
             "has_modes": self._has_modes,
             "n_actions": self._n_actions,
+            "coefficients": self._coefficients(),
         }
         if self._preprocessor is not None and not must_call(*chain(*self._network_pairs())):
             arguments["forward"] = run_preprocessed
@@ -509,6 +629,9 @@ class RegularizedDQN(DQN):
         else:
             assert self._preprocessor is not None
             assert isinstance(self._last_obs, np.ndarray)
+            if self._numpy_network is not None and self._numpy_network.is_current():
+                actions = self._numpy_network(self._last_obs).argmax(axis=1)
+                return actions, actions
             with th.no_grad():
                 last_obs = th.as_tensor(self._last_obs, device=self.device)
                 observations = self._preprocessor.for_acting(last_obs)
@@ -602,8 +725,24 @@ class RegularizedDQN(DQN):
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
         self._start_masks(env_was_reset)
+        self._choose_compilation()
         self.resumed = state.restore_pending(self)
         return result
+
+    def _choose_compilation(self) -> None:
+        """Whether the gradient steps of this ``learn()`` are compiled."""
+        frequency, unit = self.train_freq  # type: ignore[misc]
+        steps_per_rollout = frequency * self.n_envs if unit == TrainFrequencyUnit.STEP else 1
+        gradient_steps = self.gradient_steps if self.gradient_steps > 0 else steps_per_rollout
+        expected = self._total_timesteps / steps_per_rollout * gradient_steps
+        able = bool(self.fast) and not self._has_modes and self._preprocessor is not None
+        if self.compile is None:
+            self._compile_now = able and has_compiler() and expected >= LONG_RUN
+            return
+        if self.compile and not (able and has_compiler()):
+            missing = "a C++ compiler" if able else "the fast path and a network without modes"
+            print(f"{type(self).__name__} is not compiled: it needs {missing}", file=sys.stderr)
+        self._compile_now = self.compile and able and has_compiler()
 
     @classmethod
     def resume(
@@ -671,6 +810,12 @@ class RegularizedDQN(DQN):
         return [*modules, *(["caution"] if self.caution is not None else [])], variables
 
     def _excluded_save_params(self) -> list[str]:
-        ours = ["_preprocessor", "_fused_adam", "_online_parameters", "_mask_source"]
-        ours += ["bad_batch_path", "resumed", "_loading"]
+        ours = [
+            "_numpy_network",
+            "_preprocessor",
+            "_fused_adam",
+            "_online_parameters",
+            "_mask_source",
+        ]
+        ours += ["bad_batch_path", "resumed", "_loading", "_compiled", "_compile_now"]
         return [*super()._excluded_save_params(), *ours]

@@ -1,7 +1,8 @@
 """A batch of transitions together with the network outputs that the losses need."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import torch as th
@@ -33,6 +34,7 @@ class Batch:
     :param joint: target networks needed at s and at s': one forward pass serves both
     :param has_modes: whether the online network has dropout, batch norm or the like
     :param n_actions: number of actions, to unpack action masks
+    :param coefficients: scalars that change between gradient steps, by name
     """
 
     def __init__(
@@ -46,7 +48,9 @@ class Batch:
         joint: Collection[nn.Module] = (),
         has_modes: bool = True,
         n_actions: int = 0,
+        coefficients: Mapping[str, float | th.Tensor] = MappingProxyType({}),
     ) -> None:
+        self.coefficients = coefficients
         actions = samples.actions.long()
         self.mask: th.Tensor | None = None
         self.next_mask: th.Tensor | None = None

@@ -80,6 +80,7 @@ class CautiousMDQN(MDQN):
         behaviour: str = "epsilon_greedy",
         averaging: int = 2000,
         fast: bool | None = None,
+        compile: bool | None = None,
         _init_setup_model: bool = True,
     ) -> None:
         self.zeta, self.rho1, self.rho2, self.projection_coef = zeta, rho1, rho2, projection_coef
@@ -90,7 +91,7 @@ class CautiousMDQN(MDQN):
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, alpha=alpha,
             temperature=temperature, munchausen_clip=munchausen_clip, loss=loss,
-            behaviour=behaviour, averaging=averaging, fast=fast,
+            behaviour=behaviour, averaging=averaging, fast=fast, compile=compile,
             _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
@@ -101,7 +102,7 @@ class CautiousMDQN(MDQN):
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy, log_previous = self._policies(batch)
-        log_mix = log_mixture(log_policy.detach(), log_previous, self.caution.zeta)
+        log_mix = log_mixture(log_policy.detach(), log_previous, batch.coefficients["zeta"])
         weight = self.projection_coef * self.temperature**2
         projection = weight * projection_loss(log_policy, log_mix)
         return {**super()._losses(batch, target), "projection": projection}
@@ -116,14 +117,17 @@ class CautiousMDQN(MDQN):
             )
         return log_policy, log_previous
 
-    def _update_statistics(self, batch: Batch) -> None:
+    def _coefficients(self) -> dict[str, float]:
+        return {"zeta": self.caution.zeta}
+
+    def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Mean advantage of the step from pi- to pi, and ``E L1 * std(A)`` as its scale."""
         log_policy, log_previous = self._policies(batch)
         bonus = (self.temperature * log_previous).clamp_min(self.munchausen_clip)
         q = batch.q.detach() - self.alpha * bonus  # Psi = Q + sigma log pi-
         change = log_policy.detach().exp() - log_previous.exp()
         advantages, distances = (change * q).sum(-1), change.abs().sum(-1)
-        self.caution.observe(advantages.mean(), distances.mean() * advantages.std(correction=0))
+        return advantages.mean(), distances.mean() * advantages.std(correction=0)
 
     def _on_iteration_end(self) -> dict[str, float]:
         return self.caution.update_zeta(self.iteration, self.gamma)

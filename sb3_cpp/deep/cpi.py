@@ -74,6 +74,7 @@ class DeepCPI(ActingDQN):
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
         fast: bool | None = None,
+        compile: bool | None = None,
         _init_setup_model: bool = True,
     ) -> None:
         self.zeta, self.rho1, self.rho2, self.r_max = zeta, rho1, rho2, r_max
@@ -83,7 +84,7 @@ class DeepCPI(ActingDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+            averaging=averaging, fast=fast, compile=compile, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -109,12 +110,15 @@ class DeepCPI(ActingDQN):
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy = th.log_softmax(self._acting_values(batch), dim=1)
         log_greedy = log_one_hot(batch.q.detach())
-        log_mix = log_mixture(log_greedy, self._log_previous(batch), self.caution.zeta)
+        log_mix = log_mixture(log_greedy, self._log_previous(batch), batch.coefficients["zeta"])
         return {**super()._losses(batch, target), "policy": projection_loss(log_policy, log_mix)}
 
-    def _update_statistics(self, batch: Batch) -> None:
+    def _coefficients(self) -> dict[str, float]:
+        return {"zeta": self.caution.zeta}
+
+    def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         advantages = greedy_advantage(batch.q.detach(), self._log_previous(batch))
-        self.caution.observe(advantages.mean(), advantages.max())
+        return advantages.mean(), advantages.max()
 
     def _on_iteration_end(self) -> dict[str, float]:
         return self.caution.update_zeta(self.iteration, self.gamma)

@@ -101,6 +101,7 @@ class DeepCPP(RegularizedDQN):
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
         fast: bool | None = None,
+        compile: bool | None = None,
         _init_setup_model: bool = True,
     ) -> None:
         self.alpha, self.temperature, self.zeta = alpha, temperature, zeta
@@ -112,7 +113,7 @@ class DeepCPP(RegularizedDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+            averaging=averaging, fast=fast, compile=compile, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -145,7 +146,7 @@ class DeepCPP(RegularizedDQN):
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         """Eq. value_loss and Eq. policy_loss."""
         log_policy, log_previous = self._policies(batch)
-        log_mix = log_mixture(log_policy.detach(), log_previous, self.caution.zeta)
+        log_mix = log_mixture(log_policy.detach(), log_previous, batch.coefficients["zeta"])
         projection = projection_loss(log_policy, log_mix)
         if self.projection_coef is not None:
             projection = self.projection_coef * self.temperature**2 * projection
@@ -164,10 +165,13 @@ class DeepCPP(RegularizedDQN):
             )
         return log_policy, log_previous
 
-    def _update_statistics(self, batch: Batch) -> None:
+    def _coefficients(self) -> dict[str, float]:
+        return {"zeta": self.caution.zeta}
+
+    def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """m_K and M_K of ``A(s) = max_a Q(s,a) - sum_a pi-(a|s) Q(s,a)`` (Eq. adaptive_zeta)."""
         advantages = greedy_advantage(batch.q.detach(), self._policies(batch)[1])
-        self.caution.observe(advantages.mean(), advantages.max())
+        return advantages.mean(), advantages.max()
 
     def _on_iteration_end(self) -> dict[str, float]:
         """zeta for the next iteration (Eq. cpp_zeta)."""

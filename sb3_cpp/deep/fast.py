@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common import torch_layers
@@ -155,6 +156,57 @@ def acts_greedily(policy: BasePolicy, network: nn.Module) -> bool:
         and policy_class._predict in (DQNPolicy._predict, policies.MlpPolicy._predict)
         and getattr(type(network), "_predict", None) is QNetwork._predict
     )
+
+
+class NumpyNetwork:
+    """A small Q-network of linear layers and ReLUs, run in numpy on the very memory of its weights.
+
+    To choose one action, torch's overhead per layer is several times the arithmetic.
+    """
+
+    MOST_PRODUCTS = 200_000  # per call; beyond, torch's matrix products win
+
+    def __init__(self, network: nn.Module) -> None:
+        assert isinstance(network, QNetwork)
+        self._layers: list[tuple[np.ndarray, np.ndarray | None, bool]] = []
+        self._parameters = list(network.parameters())
+        self._addresses = [p.data_ptr() for p in self._parameters]
+        modules = list(network.q_net)
+        for layer, following in zip(modules, [*modules[1:], None]):
+            if type(layer) is nn.Linear:
+                bias = None if layer.bias is None else layer.bias.detach().numpy()
+                weight = layer.weight.detach().numpy().T
+                self._layers.append((weight, bias, type(following) is nn.ReLU))
+
+    @staticmethod
+    def supports(network: nn.Module, n_envs: int) -> bool:
+        """Whether the network is small, on the CPU, and made of known layers on a vector."""
+        if not isinstance(network, QNetwork) or type(network.q_net) is not nn.Sequential:
+            return False
+        space, parameters = network.observation_space, list(network.parameters())
+        return (
+            isinstance(space, spaces.Box)
+            and not is_image_space(space)
+            and type(network.features_extractor) is torch_layers.FlattenExtractor
+            and all(type(layer) in (nn.Linear, nn.ReLU) for layer in network.q_net)
+            and type(network.q_net[0]) is nn.Linear
+            and all(p.device.type == "cpu" and p.dtype is th.float32 for p in parameters)
+            and n_envs * sum(p.numel() for p in parameters) <= NumpyNetwork.MOST_PRODUCTS
+        )
+
+    def is_current(self) -> bool:
+        """Whether the weights are still where they were (moving a policy moves them)."""
+        return all(p.data_ptr() == at for p, at in zip(self._parameters, self._addresses))
+
+    def __call__(self, observations: np.ndarray) -> np.ndarray:
+        x = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
+        for weight, bias, rectified in self._layers:
+            x = x @ weight
+            if bias is not None:
+                x += bias
+            if rectified:
+                np.maximum(x, 0.0, out=x)
+        return x
 
 
 class Preprocessor:

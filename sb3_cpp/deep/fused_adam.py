@@ -30,6 +30,13 @@ class FusedAdam:
         self._state: Any = None
         self._groups: list[_Group] = []
 
+    def plain_groups(self) -> list[_Group] | None:
+        """The parameter groups with their state, if a step is nothing but Adam's update."""
+        plain = self._is_plain() and self._has_gathered()
+        settings = self.optimizer.param_groups
+        usual = not any(group["weight_decay"] or group["maximize"] for group in settings)
+        return self._groups if plain and usual else None
+
     def zero_grad(self) -> None:
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:

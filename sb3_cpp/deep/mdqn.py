@@ -68,6 +68,7 @@ class MDQN(RegularizedDQN):
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
         fast: bool | None = None,
+        compile: bool | None = None,
         _init_setup_model: bool = True,
     ) -> None:
         self.alpha, self.temperature = alpha, temperature
@@ -78,7 +79,7 @@ class MDQN(RegularizedDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+            averaging=averaging, fast=fast, compile=compile, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:

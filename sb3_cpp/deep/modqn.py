@@ -67,6 +67,7 @@ class MoDQN(ActingDQN):
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
         fast: bool | None = None,
+        compile: bool | None = None,
         _init_setup_model: bool = True,
     ) -> None:
         self.momentum, self.kappa, self.momentum_floor = momentum, kappa, momentum_floor
@@ -77,7 +78,7 @@ class MoDQN(ActingDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, _init_setup_model=_init_setup_model,
+            averaging=averaging, fast=fast, compile=compile, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -99,12 +100,16 @@ class MoDQN(ActingDQN):
     def behaviour_temperature(self) -> float:
         return self.temperature
 
+    def _coefficients(self) -> dict[str, float]:
+        return {"momentum": self.momentum_weight}
+
     def _target(self, batch: Batch) -> th.Tensor:
         greedy = batch.next_target_values(self.acting_net_target).argmax(dim=1, keepdim=True)
         return batch.bootstrap(batch.next_target_q.gather(1, greedy))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         old = batch.gather_actions(batch.target_values(self.acting_net_target))
-        average = (1.0 - self.momentum_weight) * old + self.momentum_weight * target
+        weight = batch.coefficients["momentum"]
+        average = (1.0 - weight) * old + weight * target
         prediction = batch.gather_actions(self._acting_values(batch))
         return {**super()._losses(batch, target), "momentum": self._value_loss(prediction, average)}

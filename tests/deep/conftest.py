@@ -90,7 +90,8 @@ class OneHotMDP:
             with th.no_grad():
                 getattr(model, name).q_net[0].weight.copy_(th.as_tensor(values.T))
                 getattr(model, name).q_net[0].bias.zero_()
-        return Batch(self.samples, self.gamma, model.q_net, model.q_net_target)
+        networks = (model.q_net, model.q_net_target)
+        return Batch(self.samples, self.gamma, *networks, coefficients=model._coefficients())
 
 
 @pytest.fixture

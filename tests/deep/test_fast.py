@@ -38,7 +38,7 @@ def test_fast_and_plain_agree_on_targets_losses_and_gradients_of_images(case):
         for _ in range(2):  # twice: the kept buffer must not leak from one batch to the next
             batch = model._make_batch(samples)
             with th.no_grad():
-                model._update_statistics(batch)
+                model._statistics(batch)
                 target = model._target(batch)
             losses = model._losses(batch, target)
         model.policy.optimizer.zero_grad()
@@ -90,7 +90,7 @@ def test_target_networks_are_run_once_per_batch(case, fast):
         pair[1].features_extractor.register_forward_hook(lambda module, *_: calls.append(module))
     batch = model._make_batch(image_batch(model.action_space.n))
     with th.no_grad():
-        model._update_statistics(batch)
+        model._statistics(batch)
         target = model._target(batch)
     model._losses(batch, target)
     assert len(calls) == len(model._network_pairs()) + (0 if fast else len(model._joint_networks()))

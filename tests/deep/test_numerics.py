@@ -60,9 +60,10 @@ def test_ten_thousand_random_batches_are_finite(cls, kwargs):
         th.randint(2, (N_BATCHES * BATCH, 1), generator=generator).float(),
         th.randn(N_BATCHES * BATCH, 1, generator=generator),
     )
-    batch = Batch(samples, model.gamma, model.q_net, model.q_net_target)
+    networks = (model.q_net, model.q_net_target)
+    batch = Batch(samples, model.gamma, *networks, coefficients=model._coefficients())
     with th.no_grad():
-        model._update_statistics(batch)
+        model._statistics(batch)
         target = model._target(batch)
     losses = model._losses(batch, target)
     assert target.shape == (N_BATCHES * BATCH, 1)

@@ -233,7 +233,7 @@ def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_e
     alpha, T = sigma / (tau + sigma), tau + sigma
     model, batch = make(DeepCPP, mdp, one_hot_env, alpha=alpha, temperature=T)
     with th.no_grad():
-        model._update_statistics(batch)
+        model.caution.observe(*model._statistics(batch))
     old = softmax(mdp.target / tau, axis=1)
     advantage = mdp.online.max(1) - (old * mdp.online).sum(1)
     assert model.caution.tracker.mean.item() == pytest.approx(advantage.mean(), abs=1e-6)
@@ -243,7 +243,7 @@ def test_tracker_sees_the_advantage_of_q_over_the_previous_policy(mdp, one_hot_e
 def test_zeta_of_the_first_iteration_is_the_papers_formula(mdp, one_hot_env):
     model, batch = make(DeepCPP, mdp, one_hot_env, alpha=0.5, temperature=2.0)
     with th.no_grad():
-        model._update_statistics(batch)
+        model.caution.observe(*model._statistics(batch))
     model.iteration = 2
     record = model._on_iteration_end()
     C_2 = (mdp.gamma + 0.5) / 2.0  # beta r_max (gamma + alpha)
@@ -258,7 +258,7 @@ def test_typical_zeta_is_the_advantage_over_mean_distance_times_deviation(mdp, o
     kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip}
     model, batch = make(CautiousMDQN, mdp, one_hot_env, **kwargs)
     with th.no_grad():
-        model._update_statistics(batch)
+        model.caution.observe(*model._statistics(batch))
     model.iteration = 1
     old, new = softmax(mdp.target / T, axis=1), softmax(mdp.online / T, axis=1)
     assert (T * np.log(old) < -0.1).any(), "the test must tell clipped from unclipped"
@@ -285,7 +285,7 @@ def test_zeta_may_be_a_function_of_the_estimate(mdp, one_hot_env):
     model, batch = make(DeepCPP, mdp, one_hot_env, zeta=rule)
     for model.iteration in (1, 3):
         with th.no_grad():
-            model._update_statistics(batch)
+            model.caution.observe(*model._statistics(batch))
         zeta = model._on_iteration_end()["zeta"]
     assert zeta == model.caution.zeta == 0.75
     assert [estimate.K for estimate in seen] == [1, 3]

@@ -1,0 +1,147 @@
+"""The compiled gradient step: the same hooks, the same numbers up to rounding, the same resume."""
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from stable_baselines3.common.logger import configure
+from torch import nn
+
+from sb3_cpp import MDQN, CautiousMDQN, CheckpointCallback, DeepCPP
+from sb3_cpp.deep import base
+from sb3_cpp.deep.compiled import has_compiler
+
+from .conftest import CASES
+
+pytestmark = [
+    pytest.mark.slow,  # compiling takes seconds
+    pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler"),
+]
+SMALL = {
+    "buffer_size": 1000,
+    "learning_starts": 40,
+    "target_update_interval": 40,
+    "learning_rate": 1e-3,
+    "policy_kwargs": {"net_arch": [16]},
+    "seed": 0,
+    "device": "cpu",
+}
+
+
+def weights(model):
+    return th.cat([p.detach().flatten() for p in model.policy.parameters()])
+
+
+@pytest.mark.parametrize("name", ["cpp", "cmdqn", "cpi"])  # one, two losses; two networks
+def test_compiled_and_eager_updates_agree(name):
+    case = CASES[name]
+    kwargs = {**case.kwargs, **SMALL, "averaging": 10}
+    eager, compiled = (
+        case.cls("MlpPolicy", "CartPole-v1", compile=choice, **kwargs).learn(200)
+        for choice in (False, True)
+    )
+    assert compiled._compiled is not None
+    assert eager._compiled is None
+    assert th.allclose(weights(compiled), weights(eager), atol=2e-3)
+    first, second = (m.policy.optimizer.state_dict()["state"] for m in (eager, compiled))
+    assert [s["step"].item() for s in first.values()] == [s["step"].item() for s in second.values()]
+    for name, value in eager.iteration_record.items():
+        assert compiled.iteration_record[name] == pytest.approx(value, rel=0.05, abs=1e-9)
+
+
+def test_compiled_updates_log_what_eager_ones_log(tmp_path: Path):
+    headers = []
+    for choice in (False, True):
+        model = CautiousMDQN("MlpPolicy", "CartPole-v1", compile=choice, **SMALL)
+        model.set_logger(configure(str(tmp_path / str(choice)), ["csv"]))
+        model.learn(200, log_interval=1)
+        headers.append((tmp_path / str(choice) / "progress.csv").read_text().splitlines()[0])
+    assert "train/projection_loss" in headers[0]
+    assert set(headers[0].split(",")) == set(headers[1].split(","))
+
+
+def test_many_steps_per_call_draw_the_batches_that_eager_steps_draw():
+    kwargs = {**SMALL, "train_freq": 8, "gradient_steps": 8}
+    eager, compiled = (
+        MDQN("MlpPolicy", "CartPole-v1", compile=choice, **kwargs).learn(160)
+        for choice in (False, True)
+    )
+    assert compiled._n_updates == eager._n_updates > 100
+    assert th.allclose(weights(compiled), weights(eager), atol=2e-3)
+
+
+def test_a_compiled_run_is_resumed_to_the_bit(tmp_path: Path):
+    def make():
+        env = gym.make("CartPole-v1")
+        return CautiousMDQN("MlpPolicy", env, compile=True, averaging=20, **{**SMALL, "seed": 1})
+
+    whole = make().learn(240, callback=CheckpointCallback(tmp_path / "a", save_freq=80))
+    make().learn(120, callback=CheckpointCallback(tmp_path / "b", save_freq=80))
+    resumed = CautiousMDQN.resume(tmp_path / "b")
+    resumed.learn(240 - resumed.num_timesteps, reset_num_timesteps=False)
+    assert resumed._compiled is not None
+    assert th.equal(weights(resumed), weights(whole))
+    assert resumed.iteration_record == whole.iteration_record
+
+
+class BrokenReward(gym.Wrapper):
+    def __init__(self, env, after):
+        super().__init__(env)
+        self.left = after
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        self.left -= 1
+        return (observation, reward if self.left > 0 else np.nan, *rest)
+
+
+def test_a_non_finite_loss_stops_before_the_weights_change():
+    env = BrokenReward(gym.make("CartPole-v1"), after=100)
+    model = MDQN("MlpPolicy", env, compile=True, batch_size=256, **SMALL)
+    seen = []
+    original = model._train_compiled
+
+    def train(*args):
+        seen.append(weights(model))
+        return original(*args)
+
+    model._train_compiled = train
+    with pytest.raises(ValueError, match=r"MDQN at update \d+: non-finite loss \(value = nan"):
+        model.learn(400)
+    assert th.equal(weights(model), seen[-1])
+    assert len(seen) > 5
+
+
+class Undecided(nn.Module):
+    """Cannot be traced: what it computes depends on its values."""
+
+    def forward(self, x):
+        return x if x.sum().item() > 0 else 2 * x
+
+
+def test_a_network_that_cannot_be_compiled_is_trained_eagerly_and_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(base, "has_modes", lambda network: False)
+    kwargs = {**SMALL, "policy_kwargs": {"net_arch": [8], "activation_fn": Undecided}}
+    eager, tried = (
+        MDQN("MlpPolicy", "CartPole-v1", compile=choice, **kwargs).learn(120)
+        for choice in (False, True)
+    )
+    assert "MDQN is not compiled: " in capsys.readouterr().err
+    assert th.equal(weights(tried), weights(eager))
+
+
+def test_without_a_compiler_or_the_fast_path_it_says_so(capsys, monkeypatch):
+    MDQN("MlpPolicy", "CartPole-v1", compile=True, fast=False, **SMALL).learn(60)
+    assert "not compiled: it needs the fast path" in capsys.readouterr().err
+    monkeypatch.setattr(base, "has_compiler", lambda: False)
+    MDQN("MlpPolicy", "CartPole-v1", compile=True, **SMALL).learn(60)
+    assert "not compiled: it needs a C++ compiler" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1000, False), (2_000_000, True)])
+def test_long_runs_are_compiled_by_default(steps, expected):
+    model = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
+    model._setup_learn(steps)
+    assert model._compile_now is expected
