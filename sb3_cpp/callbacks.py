@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization, un
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.deep.masks import evaluate_policy
-from sb3_cpp.files import write_text
+from sb3_cpp.files import naming_path, write_text
 
 COLUMNS = ("K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean", "episodes")
 
@@ -156,7 +156,7 @@ class IterationCallback(BaseCallback):
         return list(returns)
 
     def _write(self, row: Any) -> None:
-        with self.path.open("a", newline="") as file:
+        with naming_path(self.path), self.path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
 
 

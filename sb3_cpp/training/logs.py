@@ -124,7 +124,8 @@ class ContinuedCSV(CSVOutputFormat):
             lines = [",".join([*self.keys, *new]), *(row[:-1] + "," * len(new) for row in rows)]
             files.write_text(self._path, "".join(f"{line}\n" for line in lines))
             self._open()
-        super().write(key_values, key_excluded, step)
+        with files.naming_path(self._path):
+            super().write(key_values, key_excluded, step)
 
 
 class MonitorCallback(BaseCallback):
@@ -146,15 +147,18 @@ class MonitorCallback(BaseCallback):
         self._writer = csv.writer(self._file, lineterminator="\n")
         if new:
             self._file.write(f"#{json.dumps({'t_start': self._start, 'env_id': self.env_id})}\n")
-            self._writer.writerow(("r", "l", "t"))
-            self._file.flush()
+            self._write(("r", "l", "t"))
 
     def _on_step(self) -> bool:
         for episode in (info["episode"] for info in self.locals["infos"] if "episode" in info):
             seconds = round(time.time() - self._start, 6)
-            self._writer.writerow((round(float(episode["r"]), 6), int(episode["l"]), seconds))
-            self._file.flush()
+            self._write((round(float(episode["r"]), 6), int(episode["l"]), seconds))
         return True
+
+    def _write(self, row: tuple[Any, ...]) -> None:
+        with files.naming_path(self.path):
+            self._writer.writerow(row)
+            self._file.flush()
 
     def _on_training_end(self) -> None:
         self._file.close()

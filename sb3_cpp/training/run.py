@@ -30,7 +30,7 @@ from sb3_cpp.checkpointing import (
 )
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import RegularizedDQN
-from sb3_cpp.files import is_part
+from sb3_cpp.files import is_part, naming_path
 from sb3_cpp.run_folder import (
     BAD_BATCH,
     CHECKPOINT,
@@ -505,5 +505,6 @@ class _Run:
 
     def _note(self, event: str, more: str = "") -> None:
         event = f"process {os.getpid()} {event} at step {self.model.num_timesteps}{more}"
-        with (self.folder / HISTORY).open("a", encoding="utf-8") as file:
+        path = self.folder / HISTORY
+        with naming_path(path), path.open("a", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {event}\n")

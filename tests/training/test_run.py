@@ -349,6 +349,16 @@ def test_a_full_disk_leaves_the_previous_checkpoint(
     assert train_run(config, tmp_path, show="nothing").state == "finished"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full device")
+@pytest.mark.parametrize("name", ["monitor.csv", "iterations.csv", "run.log"])
+def test_a_full_disk_is_reported_with_the_path(tmp_path: Path, name: str) -> None:
+    folder = interrupted_run(tmp_path, eval_freq=100)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/full")
+    with pytest.raises(OSError, match=f"could not write {folder / name}: No space left"):
+        train_run(small_config(eval_freq=100), tmp_path, show="nothing")
+
+
 def test_a_failure_is_kept_with_its_traceback_and_can_be_retried(tmp_path: Path) -> None:
     def fail() -> None:
         raise ValueError("non-finite loss")
