@@ -92,6 +92,9 @@ def test_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.Mon
         else:
             for command in commands_of(block.text):
                 run_command(command, monkeypatch)
+    # Everything that a reader's clone gets is in runs/, which git ignores, or a model's file
+    left = {path.name for path in tmp_path.iterdir() if not path.is_symlink()}
+    assert {name for name in left if not name.endswith(".pt")} <= {"runs"}
 
 
 def test_markers_shorten_and_excuse_blocks() -> None:
