@@ -15,6 +15,8 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(
     r"(?:`|python )((?:configs|docs|examples|results|scripts|sb3_cpp|tests|benchmarks)/[\w./*{},-]+)"
 )
+# A method of a class that a page shows
+CODE = re.compile(r"\{literalinclude\} (\S+)\n:pyobject: \w+\.(\w+)")
 ENVIRONMENT = re.compile(r"-v\d+$")  # sb3_cpp/DangerGridworld-v0 is no file
 
 
@@ -39,6 +41,10 @@ def broken_references(root: Path, name: str) -> list[str]:
     for reference in FILE.findall(text):
         if not (ENVIRONMENT.search(reference) or any(root.glob(reference.rstrip(".,")))):
             broken.append(reference)
+    for file, method in CODE.findall(text):
+        source = page.parent / file
+        if not (source.exists() and f"    def {method}(" in source.read_text("utf-8")):
+            broken.append(f"{file}: {method}")
     return broken
 
 
@@ -49,9 +55,11 @@ def test_every_reference_of_a_page_exists(name: str) -> None:
 
 def test_missing_files_anchors_and_programs_are_found(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("# A heading: one\n", encoding="utf-8")
+    (tmp_path / "code.py").write_text("class A:\n    def here(self): ...\n", encoding="utf-8")
     (tmp_path / "page.md").write_text(
         "[a](other.md) [b](other.md#a-heading-one) [c](missing.md) [d](other.md#two)\n"
-        "`configs/missing.yml` `sb3_cpp/DangerGridworld-v0`\n```bash\npython scripts/missing.py\n```\n",
+        "`configs/missing.yml` `sb3_cpp/DangerGridworld-v0`\n```bash\npython scripts/missing.py\n```\n"
+        "```{literalinclude} code.py\n:pyobject: A.gone\n```\n",
         encoding="utf-8",
     )
     assert broken_references(tmp_path, "page.md") == [
@@ -59,6 +67,7 @@ def test_missing_files_anchors_and_programs_are_found(tmp_path: Path) -> None:
         "other.md#two",
         "configs/missing.yml",
         "scripts/missing.py",
+        "code.py: gone",
     ]
 
 
