@@ -1,6 +1,7 @@
 """Checks of arguments: one clear line naming the argument, the value and what is allowed."""
 
 import difflib
+import importlib.util
 import math
 import numbers
 from collections.abc import Collection
@@ -9,6 +10,17 @@ from typing import Any
 
 class InvalidArgument(ValueError, AssertionError):
     """A value the caller has to change. Also an AssertionError, because that is what SB3 itself raises for some of them."""
+
+
+class MissingExtra(InvalidArgument, ImportError):
+    """A package of an extra is not installed."""
+
+
+def require(extra: str, *modules: str) -> None:
+    """Refuse to go on without the modules of an extra, in one line with the pip command."""
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingExtra(f"this needs {', '.join(missing)}: pip install 'sb3_cpp[{extra}]'")
 
 
 def check_number(

@@ -57,7 +57,24 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--reference",),
         {"help": "algorithm that the others are compared with (without it: cpp)"},
     ),
+    "one_suite": (
+        ("--suite",),
+        {"metavar": "NAME", "help": "compare all runs as one suite of this name"},
+    ),
+    "layout": (
+        ("--layout",),
+        {
+            "metavar": "PATTERN",
+            "help": "last parts of the paths of SB3's runs (without it: {algo}/{env}_{seed}, as in "
+            "rl_zoo3)",
+        },
+    ),
+    "timesteps": (
+        ("--timesteps",),
+        {"type": int, "help": "length of SB3's runs that did not record it"},
+    ),
 }
+_RUNS = ("paths", "algos", "envs", "reference", "one_suite", "layout", "timesteps")
 
 
 class CommandLine(argparse.ArgumentParser):
@@ -229,22 +246,29 @@ def tune(parser: CommandLine) -> int:
     return tune(**args)
 
 
+def _choice(args: dict[str, Any]) -> Any:
+    """Which runs are compared: a Choice of the parsed arguments, which it removes."""
+    from sb3_cpp.analysis.results import Choice
+
+    names = ("algos", "envs", "suite", "layout", "timesteps")
+    return Choice(**{name: args.pop(name) for name in names})
+
+
 def results(parser: CommandLine) -> int:
     """Gather runs into runs.csv, curves.csv, iterations.csv and configs.yml, and print the tables."""
-    parser.add_shared("paths", "algos", "envs", "reference")
+    parser.add_shared(*_RUNS)
     parser.add_argument("-o", "--out", help="folder (without it, the tables are only printed)")
     parser.add_argument("--force", action="store_true", help="replace its files of these names")
     args = parser.parse()
 
-    from sb3_cpp.analysis.results import Choice
     from sb3_cpp.analysis.tables import gather
 
-    return gather(choice=Choice(args.pop("algos"), args.pop("envs")), **args)
+    return gather(choice=_choice(args), **args)
 
 
 def plot(parser: CommandLine) -> int:
     """Draw the figures of a suite's runs, and the paper's Table 1."""
-    parser.add_shared("paths", "algos", "envs", "reference")
+    parser.add_shared(*_RUNS)
     parser.add_argument(
         "-o", "--out", default="figures", help="folder; one inside it per suite if several"
     )
@@ -260,23 +284,21 @@ def plot(parser: CommandLine) -> int:
     args = parser.parse()
 
     from sb3_cpp.analysis.figures import plot
-    from sb3_cpp.analysis.results import Choice
 
-    return plot(choice=Choice(args.pop("algos"), args.pop("envs")), **args)
+    return plot(choice=_choice(args), **args)
 
 
 def report(parser: CommandLine) -> int:
     """Write tables, figures, settings and gaps of some runs to one self-contained HTML page."""
-    parser.add_shared("paths", "algos", "envs", "reference")
+    parser.add_shared(*_RUNS)
     parser.add_argument("-o", "--out", default="report.html", help="the page")
     parser.add_argument("--title", default="Results")
     parser.add_argument("--force", action="store_true", help="replace the page")
     args = parser.parse()
 
     from sb3_cpp.analysis.report import report
-    from sb3_cpp.analysis.results import Choice
 
-    return report(choice=Choice(args.pop("algos"), args.pop("envs")), **args)
+    return report(choice=_choice(args), **args)
 
 
 def theory(parser: CommandLine) -> int:

@@ -1,1 +1,5 @@
-"""From run folders to tables, comparisons, figures and reports."""
+"""From run folders to tables, comparisons, figures and reports; needs the extra ``analysis``."""
+
+from sb3_cpp.checks import require
+
+require("analysis", "pandas", "matplotlib", "scipy", "jinja2")

@@ -211,17 +211,20 @@ def plot_trace(ax: Axes, results: Results, task: str, quantity: str, algos: Sequ
 
 
 def traces(results: Results) -> Picture:
-    """zeta, m_K, M_K and C_K: a row each, a column per task."""
+    """zeta, m_K, M_K and C_K, as far as recorded: a row each, a column per task."""
     name, title = "traces", "The coefficient and its terms"
     table = _traces(results)
     if table.empty:
         return Picture(name, title, "no run recorded zeta, m_K, M_K or C_K", None)
     algos = ordered(list(table.algo))
     tasks = [task for task in tasks_of(results) if (table.task == task).any()]
-    rows = len(_QUANTITIES)
+    quantities = [name for name in _QUANTITIES if (table[name] > 0).any()]
+    if not quantities:
+        return Picture(name, title, "no recorded zeta, m_K, M_K or C_K is positive", None)
+    rows = len(quantities)
     figure = new_figure(min(max(COLUMN, 2.35 * len(tasks)), PAGE), 1.3 * rows + 0.3)
     axes = figure.subplots(rows, len(tasks), squeeze=False, sharex="col", sharey="row")
-    for row, quantity in enumerate(_QUANTITIES):
+    for row, quantity in enumerate(quantities):
         for ax, task in zip(axes[row], tasks):
             plot_trace(ax, results, task, quantity, algos)
             if row > 0:
@@ -256,8 +259,7 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
     for name in (MONITOR, CONFIG):
         if not (folder / name).is_file():
             raise InvalidArgument(f"folder must hold a run ({name} is missing), got {folder}")
-    file = folder / ITERATIONS
-    iterations = pd.read_csv(file) if file.is_file() else pd.DataFrame()
+    iterations = _read_iterations(folder / ITERATIONS)
     recorded = set(iterations.columns[iterations.notna().any()])
     columns = [name for name in _RUN_TRACES if name in recorded]
     rows = (len(columns) + 1) // 2
@@ -276,10 +278,24 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
     return save_figure(figure, path)
 
 
+def _read_iterations(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame()
+    try:
+        return pd.read_csv(path).astype({"K": int})
+    except (ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidArgument(f"{path} cannot be read ({reason})") from None
+
+
 def _plot_run_curve(ax: Axes, folder: Path, title: str) -> None:
     """Training episodes as dots, evaluations as a line with their standard deviation."""
     settings = read_config(folder)
-    episodes = read_episodes(folder / MONITOR, settings["env"], settings["n_envs"])
+    try:
+        env, n_envs = str(settings["env"]), int(settings["n_envs"])
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(f"{folder / CONFIG} is not of a training run") from None
+    episodes = read_episodes(folder / MONITOR, env, n_envs)
     dots: dict[str, Any] = {"color": "0.75", "markersize": 2.5, "label": "training episodes"}
     ax.plot(episodes["end"], episodes["r"], ".", **dots)
     if arrays := read_evaluations(folder):

@@ -43,12 +43,15 @@ from sb3_cpp.analysis.runs import (
     CURVE_COLUMNS,
     ITERATION_COLUMNS,
     RUN_COLUMNS,
+    RunRecord,
     Tables,
     read_run,
     tabulate,
 )
-from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.analysis.sb3_folders import ZOO_LAYOUT, check_layout, is_sb3_folder, read_sb3_run
+from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.files import write_text
+from sb3_cpp.run_folder import CONFIG, EVALUATIONS
 
 RUNS, CURVES, ITERATIONS, CONFIGS = "runs.csv", "curves.csv", "iterations.csv", "configs.yml"
 FILES = (RUNS, CURVES, ITERATIONS, CONFIGS)
@@ -98,10 +101,28 @@ class Results:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which algorithms and environments are compared; without names, all."""
+    """Which runs are compared, and how those of SB3 and rl_zoo3 are read.
+
+    :param algos: compare these algorithms; without names, all
+    :param envs: compare on these environments; without names, all
+    :param suite: compare all runs as one suite of this name
+    :param layout: how paths of SB3's runs are read, by default ``{algo}/{env}_{seed}``
+    :param timesteps: length of SB3's runs that did not record it
+    """
 
     algos: Sequence[str] = ()
     envs: Sequence[str] = ()
+    suite: str | None = None
+    layout: str | None = None
+    timesteps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.layout is not None:
+            check_layout(self.layout)
+        if self.timesteps is not None:
+            check_whole_number("--timesteps", self.timesteps, 1)
+        if self.suite is not None and not self.suite.strip():
+            raise InvalidArgument(f"--suite must be a name, got {self.suite!r}")
 
     def select(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of chosen runs."""
@@ -131,14 +152,14 @@ class Choice:
 def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     """Runs from folders of runs, of CSV files, or both.
 
-    :param paths: folders that contain ``<suite>/<algo>/<env>/seed_<n>/`` at any depth, or
-        ``runs.csv`` and its companions
+    :param paths: folders that contain ``<suite>/<algo>/<env>/seed_<n>/`` or folders of SB3 or
+        rl_zoo3 at any depth, or ``runs.csv`` and its companions
     :param choice: which of them to compare; the range of a task is that of the chosen ones
     """
     if not paths:
         raise InvalidArgument("no folder of runs was given")
     choice = choice or Choice()
-    loaded = [_load(Path(path)) for path in paths]
+    loaded = [_load(Path(path), choice) for path in paths]
     runs = pd.concat(
         [part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True
     )
@@ -177,7 +198,7 @@ class _Loaded(NamedTuple):
     ignored: list[str]
 
 
-def _load(path: Path) -> _Loaded:
+def _load(path: Path, choice: Choice) -> _Loaded:
     if not path.is_dir():
         raise InvalidArgument(
             f"runs must be a folder of runs or of their CSV files, got {str(path)!r}"
@@ -188,33 +209,76 @@ def _load(path: Path) -> _Loaded:
                 f"{path} holds both {RUNS} and runs ({run}); move the CSV files elsewhere"
             )
         tables = read_tables(path)
+        if choice.suite is not None:
+            tables = _as_suite(tables, choice.suite)
         return _Loaded(tables, [str(path)] * len(tables.runs), [])
     records, ignored = [], []
     for folder in _run_folders(path):
-        record = read_run(folder)
+        record = _read(folder, choice)
         if record is None:
             ignored.append(str(folder))
         else:
             records.append((record, str(folder)))
+    if not records and ignored:
+        raise InvalidArgument(
+            f"the algorithm and seed of {ignored[0]} cannot be told from its path; describe its "
+            f"last parts, e.g. --layout {choice.layout or ZOO_LAYOUT!r}"
+        )
     if not records:
         raise InvalidArgument(
-            f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/) and no {RUNS}"
+            f"{path} holds no runs (<suite>/<algo>/<env>/seed_<n>/ or {EVALUATIONS}) and no {RUNS}"
         )
+    _number_unknown_seeds([record for record, _ in records])
     records.sort(key=lambda pair: (pair[0].suite, pair[0].task, pair[0].algo, pair[0].seed))
     tables = tabulate([record for record, _ in records])
     return _Loaded(tables, [folder for _, folder in records], ignored)
 
 
+def _read(folder: Path, choice: Choice) -> RunRecord | None:
+    """A run of ours, or, without a config.yml of ours, one of SB3."""
+    ours = _is_seed_folder(folder) and (choice.layout is None or (folder / CONFIG).exists())
+    record = (
+        read_run(folder)
+        if ours
+        else read_sb3_run(folder, choice.layout or ZOO_LAYOUT, choice.timesteps)
+    )
+    if record is not None and choice.suite is not None:
+        record.suite = choice.suite
+    return record
+
+
+def _number_unknown_seeds(records: Sequence[RunRecord]) -> None:
+    """Runs without a seed are numbered from 0, in the order of their folders."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for record in records:
+        if record.seed < 0:
+            cell = (record.suite, record.task, record.algo)
+            record.seed = counts.setdefault(cell, 0)
+            counts[cell] += 1
+
+
+def _as_suite(tables: Tables, suite: str) -> Tables:
+    runs, curves, iterations = (table.assign(suite=suite) for table in tables[:3])
+    return Tables(runs, curves, iterations, [{**entry, "suite": suite} for entry in tables.configs])
+
+
 def _run_folders(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Folders called seed_<n>, not searched further; links are followed, but not in circles."""
-    name = Path(os.path.abspath(path)).name
-    if name.startswith("seed_") and name.removeprefix("seed_").isdigit():
+    """Folders called seed_<n>, or written by SB3, not searched further.
+
+    Links are followed, but not in circles.
+    """
+    if _is_seed_folder(path) or is_sb3_folder(path):
         yield path
         return
     above = (*above, path.resolve())
     for below in sorted(entry for entry in path.iterdir() if entry.is_dir()):
         if below.resolve() not in above:
             yield from _run_folders(below, above)
+
+
+def _is_seed_folder(path: Path) -> bool:
+    name = Path(os.path.abspath(path)).name
+    return name.startswith("seed_") and name.removeprefix("seed_").isdigit()
 
 
 def assess(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:

@@ -178,10 +178,18 @@ def _state(record: RunRecord, folder: Path) -> tuple[str, str]:
 
 def read_episodes(path: Path, task: str, n_envs: int = 1) -> pd.DataFrame:
     """A monitor.csv with a column ``end``: the step of the run at which each episode ended."""
-    episodes = pd.read_csv(path, comment="#")
+    try:
+        episodes = pd.read_csv(path, comment="#").astype({"r": float, "l": int, "t": float})
+    except (ValueError, KeyError) as error:  # pandas' own errors are ValueErrors
+        reason = " ".join(str(error).split())[:200]
+        raise InvalidArgument(f"{path} is not a monitor file of SB3 ({reason})") from None
+    return episodes.assign(end=episode_ends(length_in_steps(episodes["l"], task), n_envs))
+
+
+def length_in_steps(lengths: "pd.Series[int]", task: str) -> NDArray[np.float64]:
+    """Lengths of a monitor file in steps of the agent."""
     is_atari = task.startswith("ALE/") or "NoFrameskip" in task
-    lengths = episodes["l"].to_numpy(np.int64) / (_ATARI_FRAMES if is_atari else 1)
-    return episodes.assign(end=episode_ends(lengths, n_envs))
+    return lengths.to_numpy(np.int64) / (_ATARI_FRAMES if is_atari else 1)
 
 
 def episode_ends(lengths: NDArray[np.float64], n_envs: int = 1) -> NDArray[np.float64]:

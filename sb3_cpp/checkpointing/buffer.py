@@ -78,15 +78,14 @@ class SavedBuffer:
 
 
 def arrays_of(buffer: ReplayBuffer) -> dict[str, np.ndarray]:
-    """The arrays of numbers of a buffer by name; those of dictionaries as ``name/key``."""
+    """The arrays of a buffer by name; those of dictionaries as ``name/key``."""
     values: dict[str, Any] = {}
     for name, value in vars(buffer).items():
         if isinstance(value, dict):
             values.update({f"{name}/{key}": entry for key, entry in value.items()})
         else:
             values[name] = value
-    arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray) and v.ndim > 0}
-    return {k: v for k, v in arrays.items() if not v.dtype.hasobject}
+    return {k: v for k, v in values.items() if isinstance(v, np.ndarray) and v.ndim > 0}
 
 
 def rows_in_use(buffer: ReplayBuffer, name: str, array: np.ndarray) -> int:
@@ -122,8 +121,8 @@ def write(
     folder: Path, segment: str, buffer: ReplayBuffer, steps: int, before: SavedBuffer | None = None
 ) -> tuple[SavedBuffer, int]:
     """
-    Add a segment with what changed. It is not flushed to the disk: nobody needs it before a
-    manifest names it.
+    Add a segment with what changed. It is not flushed to the disk: nobody needs it before a manifest
+    names it.
 
     :param folder: of the checkpoints
     :param segment: file name of the new segment
@@ -255,7 +254,7 @@ def restore(buffer: ReplayBuffer, saved: bytes, arrays: dict[str, np.ndarray]) -
 
 
 class _BufferPickler(cloudpickle.Pickler):
-    """Writes arrays as their names, and the buffer itself (a frame buffer's stacks refer to it)."""
+    """Writes arrays as their names, and references to the buffer (a frame buffer's stacks have one)."""
 
     def __init__(self, file: io.BytesIO, buffer: ReplayBuffer) -> None:
         super().__init__(file)

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch as th
 
-from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number, require
 
 MAX_FEATURES = 10_000  # beyond it a trial's normal equations alone take gigabytes
 
@@ -229,6 +229,7 @@ def solve_ridge(
     :return: shape (..., F)
     """
     # a part of scipy that `import sb3_cpp` should not wait for
+    require("analysis", "scipy")
     from scipy.linalg import get_lapack_funcs
 
     matrices = (gram + penalty * th.eye(gram.shape[-1], dtype=gram.dtype)).flatten(0, -3).numpy()

@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sb3_cpp.checks import require
+
 Array = NDArray[np.float64]
 Scores = Mapping[str, ArrayLike]
 Statistic = Callable[[Array], Array]
@@ -181,6 +183,7 @@ def _widening(
     rng: np.random.Generator,
 ) -> Array | float:
     """Small-sample correction of the distance between the estimate and the ends of its interval."""
+    require("analysis", "scipy")
     from scipy import special
 
     normal = -special.ndtri(tail)

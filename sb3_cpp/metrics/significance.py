@@ -6,6 +6,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from sb3_cpp.checks import require
 from sb3_cpp.metrics.aggregates import Scores
 
 # Up to this many splits of the pooled sample the Mann-Whitney test is exact (10 and 10: 184,756)
@@ -20,6 +21,7 @@ def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
     a, b = _samples(first, second, least=2)
     if np.ptp(a) == 0.0 and np.ptp(b) == 0.0:
         return float(a[0] == b[0])
+    require("analysis", "scipy")
     from scipy import special  # scipy.stats takes half a second to import
 
     error_a, error_b = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
@@ -34,6 +36,7 @@ def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
     Exact, ties included, for small samples; else the normal approximation with corrections for
     ties and continuity. With 3 against 3 runs it is at least 0.1, with 4 against 4 at least 0.029.
     """
+    require("analysis", "scipy")
     from scipy import stats
 
     a, b = _samples(first, second, least=1)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
@@ -14,6 +15,7 @@ from sb3_cpp.analysis.figures_learning import (
     plot_curves,
     plot_trace,
     shows_intervals,
+    traces,
 )
 from sb3_cpp.analysis.results import Results, load_results
 from sb3_cpp.analysis.style import fixed_styles, new_figure, styles_for
@@ -179,6 +181,21 @@ def test_trace_is_the_median_over_seeds(tmp_path: Path) -> None:
         [np.nan, 0.2, np.nan], nan_ok=True
     )  # a zero is not on the axis
     assert ax.get_yscale() == "log"
+
+
+def test_only_recorded_quantities_have_a_row(tmp_path: Path) -> None:
+    for algo in ("cmdqn", "dqn"):
+        write_run(tmp_path, algo, zetas=[0.1, 0.2] if algo == "cmdqn" else ())
+    folder = tmp_path / "classic" / "cmdqn" / "CartPole-v1" / "seed_0"
+    table = pd.read_csv(folder / "iterations.csv")
+    table.assign(C_K=np.nan, m_K=0.0).to_csv(folder / "iterations.csv", index=False)
+    figure = traces(load_results(tmp_path)).figure
+    assert figure is not None
+    assert [ax.get_ylabel() for ax in figure.axes] == [r"$\zeta$", r"$M_K$"]
+    table.assign(C_K=np.nan, m_K=0.0, M_K=0.0, zeta=0.0).to_csv(
+        folder / "iterations.csv", index=False
+    )
+    assert traces(load_results(tmp_path)).figure is None
 
 
 def test_bars_are_the_middles_with_a_dot_per_run_and_the_marks() -> None:

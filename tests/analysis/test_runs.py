@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sb3_cpp.analysis.figures_learning import plot_run
 from sb3_cpp.analysis.runs import (
     MOST_ITERATIONS,
     episode_ends,
@@ -12,6 +13,7 @@ from sb3_cpp.analysis.runs import (
     read_run,
     training_curve,
 )
+from sb3_cpp.checks import InvalidArgument
 from tests.analysis.synthetic_runs import write_run
 
 
@@ -56,6 +58,10 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path) -> None:
         ("config.yml", b"config: [", "config.yml cannot be read"),
         ("config.yml", b"\xff\xfe", "config.yml cannot be read"),
         ("config.yml", b"just words", "config.yml cannot be read"),
+        ("config.yml", b"config: {}", "config.yml cannot be read"),
+        ("config.yml", b"", "config.yml cannot be read"),
+        ("evaluations.npz", b"", "evaluations.npz cannot be read"),
+        ("evaluations.npz", b"PK\x03\x04", "evaluations.npz cannot be read"),
         ("evaluations.npz", b"not a zip", "its logs cannot be read"),
         ("monitor.csv", b"#{}\nr,l,t\nx,1,1\n", "its logs cannot be read"),
         ("monitor.csv", b"#{}\nr,l,t\nnan,1,1\n", "not finite"),
@@ -76,6 +82,42 @@ def test_a_broken_file_makes_the_run_unreadable_by_name(
         "unreadable",
     )
     assert reason in record.problem
+
+
+def test_truncated_evaluations_are_refused_by_name(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    whole = (folder / "evaluations.npz").read_bytes()
+    for size in range(0, len(whole), 61):
+        (folder / "evaluations.npz").write_bytes(whole[:size])
+        record = read_run(folder)
+        assert record is not None
+        assert "evaluations.npz cannot be read" in record.problem, size
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.yml", b"\xff\xfe"),
+        ("config.yml", b"config: {}"),
+        ("config.yml", b"config: {env: CartPole-v1}"),
+        ("evaluations.npz", b""),
+        ("evaluations.npz", b"PK\x03\x04"),
+        ("monitor.csv", b""),
+        ("monitor.csv", b"#{}\na,b\n1,1\n"),
+        ("monitor.csv", b"\xff\xfe"),
+        ("iterations.csv", b""),
+        ("iterations.csv", b"\xff\xfe"),
+        ("iterations.csv", b"zeta\n0.5\n"),
+    ],
+)
+def test_the_picture_of_a_damaged_run_is_refused_by_name(
+    tmp_path: Path, file: str, content: bytes
+) -> None:
+    folder = write_run(tmp_path, zetas=[0.1, 0.2])
+    (folder / file).write_bytes(content)
+    with pytest.raises(InvalidArgument, match=file):
+        plot_run(folder)
+    assert not (folder / "picture.png").exists()
 
 
 def test_evaluations_that_are_not_finite_are_refused(tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
 """scripts/results.py, plot.py and report.py, as a user runs them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.analysis.synthetic_runs import write_grid, write_run
+from tests.analysis.test_sb3_folders import train
+from tests.scripts.processes import ROOT
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -151,6 +156,11 @@ MISTAKES = [
     (("report", "runs", "-o", "old.html"), "old.html already exists"),
     (("report", "runs", "--reference", "sac"), "the reference must be one of"),
     (("plot", "unfinished"), "no run can be compared, so there is nothing to draw"),
+    (("results", "sb3"), "of sb3/mine cannot be told from its path; describe its last parts, e.g."),
+    (("results", "sb3", "--layout", "{env}"), "--layout must contain {algo}"),
+    (("plot", "sb3", "--layout", "{algo}_{seed}"), "of sb3/mine cannot be told from its path"),
+    (("report", "runs", "--timesteps", "0"), "--timesteps must be a whole number of at least 1"),
+    (("results", "runs", "--suite", " "), "--suite must be a name, got ' '"),
 ]
 
 
@@ -165,6 +175,9 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     write_run(tmp_path / "runs")
     write_run(tmp_path / "unfinished", state="interrupted")
     (tmp_path / "empty").mkdir()
+    run = write_run(tmp_path / "other")
+    (tmp_path / "sb3" / "mine").mkdir(parents=True)
+    (run / "evaluations.npz").rename(tmp_path / "sb3" / "mine" / "evaluations.npz")
     for name in ("file", "old.html"):
         (tmp_path / name).write_text("mine")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -176,6 +189,56 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
         == 1
     )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_folders_of_sb3_are_compared(call: Call, tmp_path: Path) -> None:
+    for algo in ("dqn", "a2c"):
+        train(tmp_path / "logs" / algo / "CartPole-v1_1", algo, seed=1)
+        (tmp_path / "mine" / f"{algo}-s3").parent.mkdir(exist_ok=True)
+        (tmp_path / "mine" / f"{algo}-s3").symlink_to(tmp_path / "logs" / algo / "CartPole-v1_1")
+    code, out, err = call("results", "logs", "-o", "tidy")
+    assert (code, err) == (0, "")
+    assert "logs, CartPole-v1: IQM over seeds" in out
+    assert "dqn against a2c: " in out
+    options = ("--layout", "{algo}-s{seed}", "--suite", "own", "--reference", "a2c")
+    code, out, err = call("results", "mine", *options)
+    assert (code, err) == (0, "")
+    assert "own, CartPole-v1: IQM over seeds" in out
+    assert "a2c against dqn: " in out
+    write_run(tmp_path / "runs", evaluations=(9.0, 10.0, 11.0), n_timesteps=300, seed=1)
+    code, out, err = call("results", "logs", "runs", "--suite", "all")
+    assert (code, err) == (0, "")
+    assert "cpp against dqn: " in out
+
+
+BLOCKED = """
+import contextlib, io, sys
+sys.modules[sys.argv[1]] = None  # as if it were not installed
+from sb3_cpp.cli import main
+for line in sys.argv[2:]:
+    sys.argv = ["sb3-cpp", *line.split()]
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        print(repr((end.code, out.getvalue(), err.getvalue())))
+"""
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "pandas", "scipy"])
+def test_a_missing_package_is_one_line_with_the_pip_command(tmp_path: Path, module: str) -> None:
+    write_run(tmp_path / "runs")
+    commands = ("results runs -o new", "plot runs", "report runs", "demo", "gridworld", "theory")
+    command = [sys.executable, "-c", BLOCKED, module, *commands]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    line = f"error: this needs {module}: pip install 'sb3_cpp[analysis]'\n"
+    assert done.stdout.splitlines() == [repr((2, "", line))] * len(commands)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    assert len(list((tmp_path / "runs").rglob("seed_*"))) == 1
 
 
 def test_a_report_is_one_file(call: Call, tmp_path: Path) -> None:
