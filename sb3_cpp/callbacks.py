@@ -116,7 +116,7 @@ class IterationCallback(BaseCallback):
         self._write_iteration()
 
     def _on_step(self) -> bool:
-        # A target update happens after the callbacks of its step, so its row is written one step later
+        # A target update comes after the callbacks of its step: its row is written a step later
         self._write_iteration()
         self._state["returns"].extend(
             float(info["episode"]["r"]) for info in self.locals["infos"] if "episode" in info

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class InvalidArgument(ValueError, AssertionError):
-    """A value the caller has to change. Also an AssertionError, because that is what SB3 itself raises for some of them."""
+    """A bad argument. Also an AssertionError, which is what SB3 itself raises for some of them."""
 
 
 class MissingExtra(InvalidArgument, ImportError):
@@ -32,7 +32,15 @@ def check_number(
     low_open: bool = False,
     high_open: bool = False,
 ) -> float:
-    """The value as a float, if it is a number in the interval; the ends belong to it unless declared open."""
+    """The value as a float, if it is a number in the interval.
+
+    :param name: of the argument
+    :param value: the argument
+    :param low: lower end
+    :param high: upper end
+    :param low_open: whether the lower end is excluded
+    :param high_open: whether the upper end is excluded (infinity always is)
+    """
     left, right = "(" if low_open else "[", ")" if high_open or math.isinf(high) else "]"
     allowed = f"a number in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -54,7 +62,7 @@ def check_whole_number(name: str, value: Any, low: int) -> int:
 
 
 def check_seed(name: str, value: Any) -> int:
-    """The value, if all generators (numpy's is the choosiest) can be seeded with it."""
+    """The value, if it is a seed: numpy's generator, the strictest, takes [0, 2**32)."""
     if check_whole_number(name, value, 0) >= 2**32:
         raise InvalidArgument(f"{name} must be below 2**32, got {value!r}")
     return int(value)
@@ -70,7 +78,7 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """``; did you mean 'x' or 'y'?``, or all names if none is near."""
+    """``; did you mean 'x' or 'y'?`` for close names, or else the list of known ones."""
     near = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     if near:
         return f"; did you mean {' or '.join(map(repr, near))}?"

@@ -1,11 +1,12 @@
-"""How far a new policy is let in: the coefficient rules for ``zeta``, the bound C_K, and the advantage tracker.
+"""Mixing coefficient of the new policy: rules for ``zeta``, the bound C_K, the advantage tracker.
 
-Every rule takes floats or tensors (one entry per trial) and returns the same kind, clipped to [0, 1]; an advantage that is
-not positive gives 0. ``A`` is the expected advantage of the new policy over the old one.
+Every rule maps floats to a float, or tensors (one entry per trial) to a tensor, clipped to [0, 1].
+``A`` is the expected advantage of the new policy over the old one; A <= 0 gives zeta = 0.
 
-*Printed* constants are those of the paper, whose ``A`` is over an occupancy that sums to 1/(1-gamma) in some formulas and to
-1 in others. *Exact* constants (``exact=True``) are for the plain mean ``A = sum_s d(s) A(s)`` with a visitation ``d`` that
-sums to 1 and ordinary Q-values: with them improvement is guaranteed.
+*Printed* constants are the paper's. Its ``A`` is over an occupancy that sums to 1/(1-gamma) in
+some formulas and to 1 in others. *Exact* constants (``exact=True``) are for the plain mean
+``A = sum_s d(s) A(s)`` with a visitation ``d`` that sums to 1 and ordinary Q-values: with them
+improvement is guaranteed.
 """
 
 import math
@@ -17,7 +18,6 @@ import torch as th
 Scalar = TypeVar("Scalar", float, th.Tensor)
 
 __all__ = [
-    "track",
     "AdvantageTracker",
     "approximate_spi",
     "cpi",
@@ -33,10 +33,11 @@ __all__ = [
     "span_cpp",
     "statewise",
     "theorem4_zeta",
+    "track",
 ]
 
 
-# --- the bound on how far one regularised step moves the policy ------------------------------------------------------------
+# --- the bound on how far one regularised step moves the policy -----------------------------------
 
 
 def log_policy_change_bound(
@@ -49,12 +50,22 @@ def log_policy_change_bound(
 ) -> float:
     """``log(C_K + B_K)``: finite where C_K itself would underflow (it falls like gamma^K).
 
-    ``C_K = (r_max / temperature) * sum_{k<K} alpha^k gamma^(K-k-1)`` (CPP Lemma 3; consecutive policies satisfy
-    ``KL <= 2 C_K``), here in closed form with the larger of alpha and gamma taken out:
-    ``sum = high^(K-1) * (1 - x^K) / (1 - x)``, ``x = low / high``. ``B_K``: see :func:`error_sum`.
+    ``C_K = (r_max / temperature) sum_{k<K} alpha^k gamma^(K-k-1)`` (CPP Lemma 3). With the paper's
+    convention ``pi_{K+1} = G Q_K``, ``Q_0 = 0``, and without errors,
+    ``KL(pi_{K+1} || pi_K) <= 2 C_K``; with errors ``4 B_K`` is added (see :func:`error_sum`). With
+    ``pi_K = G Q_K`` the same bound holds for ``KL(pi_K || pi_{K-1})``.
+
+    :param K: number of the iteration, at least 1
+    :param alpha: share of the KL weight in the temperature
+    :param gamma: discount
+    :param temperature: sum of the entropy and the KL weight
+    :param r_max: bound of the absolute reward
+    :param error_bound: bound of the error of one backup
     """
     if K < 1:
         raise ValueError(f"K must be at least 1, got {K}")
+    # Closed form of the sum, with x = low / high: high^(K-1) (1 - x^K) / (1 - x). expm1 and log1p
+    # keep the quotient accurate for x close to 1, where it tends to K.
     high, low = max(alpha, gamma), min(alpha, gamma)
     log_sum: float
     if K == 1:
@@ -82,30 +93,33 @@ def policy_change_bound(
     r_max: float = 1.0,
     error_bound: float = 0.0,
 ) -> float:
-    """``C_K + B_K`` itself, kept within the positive floats (see :func:`log_policy_change_bound`)."""
+    """``C_K + B_K`` itself, clipped to the positive floats.
+
+    See :func:`log_policy_change_bound`.
+    """
     log_bound = log_policy_change_bound(K, alpha, gamma, temperature, r_max, error_bound)
     low, high = sys.float_info.min, sys.float_info.max
     return min(max(math.exp(min(log_bound, math.log(high))), low), high)
 
 
 def error_sum(K: int, gamma: float, temperature: float, error_bound: float) -> float:
-    """``B_K = (1 - gamma^K) / (1 - gamma) * error_bound / temperature``, the part of Lemma 3 due to errors <= error_bound."""
+    """Error term of Lemma 3, ``B_K = (1 - gamma^K) / (1 - gamma) * error_bound / temperature``."""
     steps = float(K) if gamma == 1.0 else (1.0 - gamma**K) / (1.0 - gamma)
     return steps * error_bound / temperature
 
 
-# --- coefficient rules -----------------------------------------------------------------------------------------------------
+# --- coefficient rules ----------------------------------------------------------------------------
 
 
 def _clip(zeta: Scalar) -> Scalar:
-    """To [0, 1]; a quotient 0/0 (nothing to gain, nothing to lose) counts as 0."""
+    """Clip to [0, 1]; NaN from 0/0 (no advantage, no distance) becomes 0."""
     if isinstance(zeta, th.Tensor):
         return th.nan_to_num(zeta, nan=0.0, posinf=1.0, neginf=0.0).clamp(0.0, 1.0)
     return 0.0 if math.isnan(zeta) else min(max(zeta, 0.0), 1.0)
 
 
 def _divide(numerator: Scalar, denominator: Scalar | float) -> Scalar:
-    """Quotient with the floating-point conventions of tensors (x/0 is infinite) for floats too."""
+    """Quotient with the IEEE conventions of tensors for floats too: x/0 is infinite, 0/0 NaN."""
     if isinstance(numerator, th.Tensor) or isinstance(denominator, th.Tensor):
         return numerator / denominator
     if denominator == 0.0:
@@ -126,8 +140,9 @@ def exact_spi(
 ) -> Scalar:
     """Exact safe policy iteration, E-SPI (Pirotta et al. 2013; CPP Eq. espi_zeta).
 
-    ``delta = max_s sum_a |new - old|`` and ``advantage_range = max_{s,s'} |A(s) - A(s')|``. (The paper prints
-    ``|sum_a (new - old)|``, which is 0.) Printed: ``(1-gamma)^2 A / (gamma delta range)``. Exact: ``(1-gamma) A / (...)``.
+    ``delta = max_s sum_a |new - old|`` (the paper prints ``|sum_a (new - old)|``, which is 0) and
+    ``advantage_range = max_{s,s'} |A(s) - A(s')|``.
+    Printed: ``(1-gamma)^2 A / (gamma delta range)``. Exact: ``(1-gamma) A / (gamma delta range)``.
     """
     return _clip(
         _divide((1.0 - gamma) ** (1 if exact else 2) * advantage, gamma * delta * advantage_range)
@@ -137,26 +152,31 @@ def exact_spi(
 def approximate_spi(
     advantage: Scalar, gamma: float, r_max: float = 1.0, exact: bool = False
 ) -> Scalar:
-    """Approximate SPI, A-SPI: E-SPI with ``delta * range <= 4 r_max / (1-gamma)`` (CPP Eq. aspi_zeta, where r_max = 1).
+    """Approximate SPI, A-SPI (CPP Eq. aspi_zeta, where r_max = 1).
 
+    It is E-SPI with the bound ``delta * range <= 4 r_max / (1-gamma)``.
     Printed: ``(1-gamma)^3 A / (4 gamma r_max)``. Exact: ``(1-gamma)^2 A / (4 gamma r_max)``.
     """
     return _clip(_divide((1.0 - gamma) ** (2 if exact else 3) * advantage, 4.0 * gamma * r_max))
 
 
 def linear_cpp(advantage: Scalar, log_c: float, gamma: float, exact: bool = False) -> Scalar:
-    """Linear CPP: E-SPI with ``delta * range`` bounded through C_K (CPP Eq. linear_cpp); ``log_c = log C_K``.
+    """Linear CPP: E-SPI with ``delta * range`` bounded through C_K (CPP Eq. linear_cpp).
 
-    Printed: ``(1-gamma)^3 A / (8 gamma C_K)``. Exact: ``(1-gamma)^2 A / (8 gamma C_K)``. Rewards within [-1, 1].
+    ``log_c = log C_K``; rewards are within [-1, 1].
+    Printed: ``(1-gamma)^3 A / (8 gamma C_K)``. Exact: ``(1-gamma)^2 A / (8 gamma C_K)``.
     """
     log_scale = log_c + math.log(8.0 * gamma) if gamma > 0.0 else -math.inf
     return _scaled_by_inverse((1.0 - gamma) ** (2 if exact else 3) * advantage, log_scale)
 
 
 def theorem4_zeta(advantage: Scalar, log_c: float, gamma: float, exact: bool = False) -> Scalar:
-    """Theorem 4 with both branches: ``(1-gamma)^3 A / (8 gamma min(C_K, 1 - exp(-2 C_K)))``, squared if ``exact``.
+    """Theorem 4 with both branches (CPP).
 
-    The paper prints the second branch 4 times too large (total variation is half of the L1 distance).
+    Printed: ``(1-gamma)^3 A / (8 gamma min(C_K, 1 - exp(-2 C_K)))``.
+    Exact: ``(1-gamma)^2 A / (8 gamma min(C_K, 1 - exp(-2 C_K)))``.
+    The paper prints the second branch 4 times too large (total variation is half of the L1
+    distance); it is corrected in both.
     """
     c = math.exp(min(log_c, 700.0))
     log_branch = min(log_c, math.log(-math.expm1(-2.0 * c))) if c > 0.0 else log_c
@@ -164,7 +184,7 @@ def theorem4_zeta(advantage: Scalar, log_c: float, gamma: float, exact: bool = F
 
 
 def span_cpp(advantage: th.Tensor, span: th.Tensor, q_span: th.Tensor, gamma: float) -> th.Tensor:
-    """CPP with measured spans in place of C_K: ``(1-gamma) A / (4 gamma q_span tanh(span/4)^2)``.
+    """CPP with measured spans instead of C_K: ``(1-gamma) A / (4 gamma q_span tanh(span/4)^2)``.
 
     ``span`` and ``q_span`` are the largest spans over actions of ``log(new / old)`` and of Q_old
     (at most ``2 r_max / (1-gamma)``). Exact constants. Unlike Theorem 4 of the paper it needs no
@@ -198,34 +218,41 @@ def statewise(
 
 
 def dcpi(ratio: Scalar) -> Scalar:
-    """Deep CPI: ``1/4 * m/M`` (Vieillard et al. 2020; CPP Eq. adaptive_zeta); ``ratio = m/M`` of an AdvantageTracker."""
+    """Deep CPI: ``1/4 * m/M`` (Vieillard et al. 2020; CPP Eq. adaptive_zeta).
+
+    ``ratio = m/M`` of an :class:`AdvantageTracker`.
+    """
     return _clip(0.25 * ratio)
 
 
 def dcpp(ratio: Scalar, log_c: float) -> Scalar:
-    """Deep CPP: ``1/C_K * m/M`` (CPP Eq. cpp_zeta); ``ratio = m/M`` of an AdvantageTracker, ``log_c = log C_K``."""
+    """Deep CPP: ``1/C_K * m/M`` (CPP Eq. cpp_zeta).
+
+    ``ratio = m/M`` of an :class:`AdvantageTracker`, ``log_c = log C_K``.
+    """
     return _scaled_by_inverse(ratio, log_c)
 
 
 def measured_spi(ratio: Scalar) -> Scalar:
-    """E-SPI's coefficient with everything measured on batches, ``A / (delta * range)``, without its factor of gamma.
+    """E-SPI's ``A / (delta * range)`` estimated on batches, without its factor of gamma.
 
-    ``ratio = m/M`` of an AdvantageTracker that is given the mean advantage of the new policy over the old one, and as maximum
-    ``delta * range`` (see :func:`exact_spi`), which C_K only bounds, or, for typical instead of the worst states, the mean
-    distance times the standard deviation of the advantages. Dropping the factor is what :func:`dcpi` and :func:`dcpp` do too.
+    ``ratio = m/M`` of an :class:`AdvantageTracker` that observes the mean advantage of the new
+    policy over the old one and, as the maximum, ``delta * range`` (see :func:`exact_spi`), which
+    C_K only bounds. For typical instead of worst states, the scale is the mean L1 distance times
+    the standard deviation of the advantages. :func:`dcpi` and :func:`dcpp` drop the factor too.
     """
     return _clip(ratio)
 
 
 def _scaled_by_inverse(advantage: Scalar, log_scale: float) -> Scalar:
-    """``clip(advantage / scale)`` in logarithms: neither a vanishing nor a huge scale can make it infinite or undefined."""
+    """``clip(advantage / scale)``, computed in logs: finite for scales that would underflow too."""
     if isinstance(advantage, th.Tensor):
         zeta = th.exp((advantage.clamp(min=0.0).log() - log_scale).clamp(max=0.0))
         return th.where(advantage > 0.0, zeta, 0.0)
     return math.exp(min(math.log(advantage) - log_scale, 0.0)) if advantage > 0.0 else 0.0
 
 
-# --- the only state --------------------------------------------------------------------------------------------------------
+# --- the only state -------------------------------------------------------------------------------
 
 
 def track(
@@ -238,12 +265,15 @@ def track(
 class AdvantageTracker:
     """Running mean ``m`` and decaying maximum ``M`` of the advantage (CPP Eq. adaptive_zeta).
 
-    ``m <- rho1 m + (1-rho1) mean A``, ``M <- max(rho2 M, max A)``. The paper prints ``min`` for ``M``, with which M falls to 0
-    and zeta is 1 for ever; the minimum belongs to the opposite sign of A.
+    ``m <- rho1 m + (1-rho1) mean A``, ``M <- max(rho2 M, max A)``, with
+    ``A(s) = max_a Q(s,a) - V(s) >= 0`` and ``V = sum_a pi- Q``. The paper prints ``min`` for M.
+    That fits a soft V, for which A <= 0. With the plain mean it sends M to 0 and zeta to 1 for
+    ever, which is the fixed ``zeta=1.0``.
 
     :param rho1: decay of the mean, in [0, 1)
     :param rho2: decay of the maximum, in [0, 1]
-    :param start: "first" takes m and M from the first batch, "zero" starts both at 0 (a slow start for zeta)
+    :param start: "first" initialises m and M from the first batch; "zero" starts both at 0, so that
+        zeta grows slowly
     """
 
     def __init__(self, rho1: float = 0.99, rho2: float = 0.9999, start: str = "first") -> None:
@@ -254,7 +284,10 @@ class AdvantageTracker:
         self.maximum: th.Tensor | None = None
 
     def update(self, mean_advantage: th.Tensor, max_advantage: th.Tensor) -> None:
-        """Take in one batch: the mean and the maximum of its advantages (any shape, e.g. one entry per trial)."""
+        """Include one batch: the mean and the maximum of its advantages.
+
+        Tensors of any shape, for example one entry per trial.
+        """
         mean, maximum = mean_advantage.detach(), max_advantage.detach()
         if self.mean is None or self.maximum is None:
             first = self.start == "first"
@@ -267,16 +300,17 @@ class AdvantageTracker:
 
     @property
     def ratio(self) -> th.Tensor:
-        """``m/M``, kept in [0, 1] (the mean can lag behind a falling maximum); 0 before the first batch and where M = 0."""
+        """``m/M`` clipped to [0, 1]; 0 before the first batch and where M = 0."""
         if self.mean is None or self.maximum is None:
             return th.zeros(())
+        # The mean can lag behind a falling maximum, so the ratio may exceed 1 before the clip
         positive = self.maximum > 0.0
         return th.where(
             positive, self.mean / self.maximum.where(positive, th.ones_like(self.maximum)), 0.0
         ).clamp(0.0, 1.0)
 
     def __getstate__(self) -> dict:
-        """On the CPU, so that a model saved on a GPU loads anywhere."""
+        """Tensors on the CPU, so that a model saved on a GPU loads anywhere."""
         return {
             key: value.cpu() if isinstance(value, th.Tensor) else value
             for key, value in self.__dict__.items()

@@ -1,4 +1,4 @@
-"""SB3's replay buffer, sampled faster: where networks are small, that is a good part of a gradient step."""
+"""SB3's replay buffer with faster sampling, which is much of a gradient step of small networks."""
 
 import numpy as np
 import torch as th
@@ -8,9 +8,10 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 
 class QuickReplayBuffer(ReplayBuffer):
-    """SB3's ReplayBuffer with the same samples, from the same random numbers, to the bit.
+    """SB3's ReplayBuffer: the same samples from the same random numbers, to the bit.
 
-    Rows are gathered with one flat index instead of two, and torch takes the gathered arrays over instead of copying them.
+    Rows are gathered with one flat index instead of two, and torch shares the memory of the
+    gathered arrays instead of copying them.
     """
 
     def _get_samples(
@@ -23,13 +24,17 @@ class QuickReplayBuffer(ReplayBuffer):
         )
         now, later = self._gather_observations(at)
         actions = gather(self.actions, at)
-        ended = self.dones.take(at) * (1 - self.timeouts.take(at))  # not by a time-out
+        # As in SB3, an episode that a time limit cut off does not count as terminal
+        ended = self.dones.take(at) * (1 - self.timeouts.take(at))
         columns = (actions, ended.reshape(-1, 1), self.rewards.take(at).reshape(-1, 1))
         actions_t, dones_t, rewards_t = (self.to_torch(column, copy=False) for column in columns)
         return ReplayBufferSamples(now, actions_t, later, dones_t, rewards_t)
 
     def _gather_observations(self, at: np.ndarray) -> tuple[th.Tensor, th.Tensor]:
-        """Observations and next observations of the transitions ``at`` (row * n_envs + environment), as new arrays."""
+        """Observations and next observations, as new arrays.
+
+        :param at: flat index of the transitions, ``row * n_envs + environment``
+        """
         now, later = (gather(array, at) for array in (self.observations, self.next_observations))
         return self.to_torch(now, copy=False), self.to_torch(later, copy=False)
 

@@ -1,13 +1,15 @@
 """The regularised greedy step, its values and its distances, as pure functions.
 
-Tabular, linear and deep code call these same functions. Every tensor has the actions in its last dimension; policies are
-given as log-probabilities. ``temperature = tau + sigma`` is the sum of the entropy weight ``tau`` and the KL weight
-``sigma`` (1/beta in the paper) and ``alpha = sigma / (tau + sigma)`` is the share of the KL term, so
+Tabular, linear and deep code call these same functions. Every tensor has the actions in its last
+dimension; policies are given as log-probabilities. ``temperature = tau + sigma`` (1/beta in the
+paper) is the sum of the entropy weight ``tau`` and the KL weight ``sigma``, and
+``alpha = sigma / (tau + sigma)`` is the share of the KL weight, so
 
     entropy weight  tau   = (1 - alpha) * temperature
     KL weight       sigma = alpha * temperature
 
-Reference: Zhu, Kitamura, Matsubara, "Cautious Policy Programming" (CPP); docs/theory/deviations.md lists the deviations from its print.
+Reference: Zhu, Kitamura, Matsubara, "Cautious Policy Programming" (CPP).
+docs/theory/deviations.md lists the deviations from its print.
 """
 
 import math
@@ -36,7 +38,7 @@ __all__ = [
 
 
 def _top(values: th.Tensor) -> th.Tensor:
-    """Largest value over actions; a constant to the gradient, since it is subtracted and added again."""
+    """Largest value over actions, detached: it is subtracted and added again, so it cancels."""
     return values.detach().amax(-1, keepdim=True)
 
 
@@ -49,7 +51,7 @@ def log_boltzmann(values: th.Tensor, temperature: float) -> th.Tensor:
 
 
 def boltzmann(values: th.Tensor, temperature: float, dim: int = -1) -> th.Tensor:
-    """The probabilities of :func:`log_boltzmann`, with the actions in any dimension: for many policies at once."""
+    """Probabilities of :func:`log_boltzmann`, with the actions in dimension ``dim``."""
     top = values.detach().amax(dim, keepdim=True)
     return th.softmax((values - top) / temperature, dim=dim)
 
@@ -57,10 +59,12 @@ def boltzmann(values: th.Tensor, temperature: float, dim: int = -1) -> th.Tensor
 def log_greedy(
     q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
 ) -> th.Tensor:
-    """Regularised greedy policy ``G Q(a) ∝ baseline(a)^alpha exp(Q(a) / temperature)`` (CPP Eq. boltzmann_greedy).
+    """Regularised greedy policy ``G Q ∝ baseline^alpha exp(Q / temperature)``.
 
-    It maximises :func:`regularized_value` over policies. ``alpha`` is the share of the *KL* weight; the paper prints the
-    share of the entropy weight, with which this is not the maximiser.
+    CPP Eq. boltzmann_greedy. It maximises :func:`regularized_value` over policies if alpha is the
+    share of the *KL* weight. The paper prints ``alpha = tau / (tau + sigma)`` with tau as the
+    entropy weight. Two readings are consistent: the two names are swapped (our default: KL weight
+    .0124, alpha .9254), or the formula is wrong (KL weight .001, alpha .0746).
     """
     return th.log_softmax((q - _top(q)) / temperature + alpha * log_baseline, dim=-1)
 
@@ -70,20 +74,22 @@ def regularized_value(
 ) -> th.Tensor:
     """Value of a policy with entropy bonus and KL penalty, shape (..., 1).
 
-    ``sum_a p(a) [ Q(a) - tau log p(a) - sigma log(p(a) / baseline(a)) ]`` (CPP Eq. sys_DPPbellman with the signs of a bonus
-    for entropy and a penalty for distance; the paper prints them the other way round).
+    ``sum_a p(a) [ Q(a) - tau log p(a) - sigma log(p(a) / baseline(a)) ]`` (CPP Eq. sys_DPPbellman;
+    the paper prints both logs with a plus, which punishes entropy and rewards distance).
     """
     policy = log_policy.exp()
-    bonus = temperature * (
-        alpha * log_baseline - log_policy
-    )  # - tau log p - sigma log(p / baseline)
+    # = - tau log p - sigma log(p / baseline)
+    bonus = temperature * (alpha * log_baseline - log_policy)
     return (policy * (q + bonus)).sum(-1, keepdim=True)
 
 
 def greedy_value(
     q: th.Tensor, log_baseline: th.Tensor, alpha: float, temperature: float
 ) -> th.Tensor:
-    """Value at the maximiser, ``temperature * log sum_a baseline(a)^alpha exp(Q(a) / temperature)``, shape (..., 1)."""
+    """Value at the maximiser :func:`log_greedy`, shape (..., 1).
+
+    ``temperature * log sum_a baseline(a)^alpha exp(Q(a) / temperature)``
+    """
     top = _top(q)
     return top + temperature * th.logsumexp(
         (q - top) / temperature + alpha * log_baseline, dim=-1, keepdim=True
@@ -118,16 +124,20 @@ def munchausen_bonus(
     temperature: float,
     clip_min: float = -float("inf"),
 ) -> th.Tensor:
-    """Munchausen reward ``alpha * clip(temperature * log pi(a), clip_min, 0)`` with ``pi = softmax(values / temperature)``.
+    """Munchausen bonus ``alpha * clip(temperature * log pi(a), clip_min, 0)``, shape (..., 1).
 
-    ``actions`` has shape (..., 1), and so has the result (Vieillard et al., "Munchausen Reinforcement Learning").
+    ``pi = softmax(values / temperature)``; ``actions`` has shape (..., 1) (Vieillard et al. 2020,
+    "Munchausen Reinforcement Learning").
     """
     scaled_log_policy = temperature * log_boltzmann(values, temperature)
     return alpha * scaled_log_policy.gather(-1, actions.long()).clamp(clip_min, 0.0)
 
 
 def log_one_hot(values: th.Tensor, smoothing: float = 1e-6) -> th.Tensor:
-    """Greedy policy ``argmax_a values`` (ties to the first), with ``smoothing`` of the uniform policy to keep logs finite."""
+    """Greedy policy (ties to the first action), mixed with ``smoothing`` of the uniform policy.
+
+    The smoothing keeps the logs finite.
+    """
     n_actions = values.shape[-1]
     # Not F.one_hot, which reads values back from the device and so cannot be compiled
     one_hot = th.zeros_like(values).scatter(-1, values.argmax(-1, keepdim=True), 1.0)
@@ -135,9 +145,10 @@ def log_one_hot(values: th.Tensor, smoothing: float = 1e-6) -> th.Tensor:
 
 
 def log_mixture(log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor) -> th.Tensor:
-    """Partial update ``zeta * new + (1 - zeta) * old`` (CPP Eq. mixture_cvi); exactly ``new`` at 1 and ``old`` at 0.
+    """Mixture ``zeta * new + (1 - zeta) * old`` (CPP Eq. mixture_cvi).
 
-    A tensor ``zeta`` must broadcast against the policies (for one coefficient per trial: shape (trials, 1, 1)).
+    It is exactly ``new`` at zeta = 1 and ``old`` at 0. A tensor ``zeta`` must broadcast against the
+    policies: shape (trials, 1, 1) for one coefficient per trial.
     """
     if isinstance(zeta, th.Tensor):
         return th.logaddexp(log_new + zeta.log(), log_old + th.log1p(-zeta))
@@ -158,7 +169,7 @@ def log_geometric_mixture(
     ``zeta`` must broadcast against the policies. (docs/theory/caution.md, A)
     """
     weight = th.as_tensor(zeta, dtype=log_new.dtype, device=log_new.device)
-    # the ends are taken as they are: 0 * log 0 is not a number
+    # The ends are exact, and spared 0 * log(0) = NaN
     inside = (weight > 0.0) & (weight < 1.0)
     new, old = log_new.where(inside | (weight >= 1.0), 0.0), log_old.where(weight < 1.0, 0.0)
     mixed = th.log_softmax(weight * new + (1.0 - weight) * old, dim=-1)
@@ -168,8 +179,8 @@ def log_geometric_mixture(
 def log_ratio_span(log_new: th.Tensor, log_old: th.Tensor) -> th.Tensor:
     """Span over actions of ``f = log(new / old)``, shape (...): it bounds KL and L1 distance.
 
-    For ``new = G Q`` with baseline old, ``f = Q / temperature - (1-alpha) log old`` up to a constant
-    per state. The bounds: ``tabular.bounds.span_change``.
+    For ``new = G Q`` with baseline old, ``f = Q / temperature - (1-alpha) log old`` up to a
+    constant per state. The bounds: ``tabular.bounds.span_change``.
     """
     ratio = log_new - log_old
     return ratio.amax(-1) - ratio.amin(-1)
@@ -191,9 +202,10 @@ def l1_distance(log_p: th.Tensor, log_q: th.Tensor) -> th.Tensor:
 
 
 def greedy_advantage(q: th.Tensor, log_policy: th.Tensor) -> th.Tensor:
-    """Advantage of acting greedily over a policy, ``A(s) = max_a Q(s,a) - sum_a pi(a|s) Q(s,a) >= 0``, shape (...).
+    """Advantage of the greedy policy over ``pi``, shape (...).
 
-    Written as a mean of gaps, which cannot turn negative by rounding.
+    ``A(s) = max_a Q(s,a) - sum_a pi(a|s) Q(s,a) >= 0``, computed as a mean of action gaps, which
+    cannot turn negative by rounding.
     """
     gaps = q.amax(-1, keepdim=True) - q
     return (log_policy.exp() * gaps).sum(-1)
@@ -202,8 +214,8 @@ def greedy_advantage(q: th.Tensor, log_policy: th.Tensor) -> th.Tensor:
 def projection_loss(log_policy: th.Tensor, log_mix: th.Tensor) -> th.Tensor:
     """Mean of ``KL( policy || stopgrad[mixture] )`` (CPP Eq. policy_loss).
 
-    The gradient of ``sum_a p log(p/m)`` has a second part, ``sum_a grad p = 0``. It is left out, so that with
-    ``mixture == policy`` (zeta = 1) value and gradient are exactly 0 in floating point too.
+    The gradient of ``sum_a p log(p/m)`` has a second part, ``sum_a grad p = 0``. It is left out, so
+    that at zeta = 1, where the mixture is the policy, value and gradient are exactly 0 in floats.
     """
     log_ratio = (log_policy - log_mix).detach()
     return (log_policy.exp() * log_ratio).sum(-1).mean()

@@ -1,4 +1,7 @@
-"""Our algorithms inside an installed rl_zoo3: ``python -m sb3_cpp.zoo train --algo cpp -conf configs/zoo.yml …``."""
+"""Our algorithms inside an installed rl_zoo3.
+
+``python -m sb3_cpp.zoo train --algo cpp -conf configs/zoo.yml …`` is rl_zoo3's command line.
+"""
 
 import sys
 from collections.abc import Callable
@@ -11,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def register() -> None:
-    """Make rl_zoo3's train, enjoy and hyperparameter search know our algorithms; call it before they parse their arguments."""
+    """Register our algorithms with rl_zoo3's train, enjoy and hyperparameter search.
+
+    Call it before they parse their arguments.
+    """
     try:
         import rl_zoo3.enjoy  # noqa: F401 (needs the undeclared `requests`; better to hear it now)
         from rl_zoo3 import ALGOS, hyperparams_opt
@@ -23,7 +29,7 @@ def register() -> None:
     from sb3_cpp.training.suites import Suite, default_search
 
     def sampler(name: str) -> Callable[..., dict[str, Any]]:
-        """The zoo's own search of DQN's hyperparameters, and the algorithm's of configs/search.yml."""
+        """The zoo's search space of DQN, and the algorithm's own of configs/search.yml."""
         space = search_space(Suite("zoo", search={name: default_search()[name]}), name)
 
         def sample_all(trial: "optuna.Trial", *args: Any) -> dict[str, Any]:
@@ -34,7 +40,7 @@ def register() -> None:
     for name, algorithm in ALGORITHMS.items():
         ALGOS[name] = algorithm
         hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler(name)
-        # What is ours goes through the zoo's converter unchanged
+        # The zoo's converter changes DQN's arguments only
         hyperparams_opt.HYPERPARAMS_CONVERTER[name] = hyperparams_opt.convert_offpolicy_params
 
 

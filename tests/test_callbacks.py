@@ -56,7 +56,7 @@ def test_training_returns_are_averaged_over_the_iteration(tmp_path):
     rows = pd.read_csv(tmp_path / "a.csv")
     assert (rows["episodes"] > 0).any()
     assert (rows["return_mean"].isna() == (rows["episodes"] == 0)).all()
-    # CartPole pays 1 per step: all finished episodes together cannot be longer than the time they had
+    # CartPole pays 1 per step: the finished episodes cannot be longer than the time they had
     assert (rows["return_mean"] * rows["episodes"]).sum() <= 1000
 
 

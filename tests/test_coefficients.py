@@ -151,7 +151,7 @@ def test_tracker_from_zero_starts_slowly():
 
 
 def test_printed_minimum_would_open_zeta_for_ever():
-    """The paper prints M <- min(rho2 M, min A); with it m/M grows without bound, as it does not here."""
+    """With the printed ``M <- min(rho2 M, min A)`` m/M would grow without bound."""
     generator = th.Generator().manual_seed(0)
     tracker = coefficients.AdvantageTracker()
     printed = math.inf

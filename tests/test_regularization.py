@@ -60,7 +60,7 @@ def test_the_printed_alpha_is_not_the_maximiser(q, log_baseline):
 
 
 def test_greedy_step_by_hand():
-    # baseline (1/4, 3/4), Q = (ln 2, 0), temperature 1, alpha 1/2: weights 2 * 1/2 and 1 * sqrt(3)/2
+    # baseline (1/4, 3/4), Q = (ln 2, 0), temperature 1, alpha 1/2: weights 2 * 1/2, 1 * sqrt(3)/2
     policy = reg.log_greedy(
         th.tensor([math.log(2.0), 0.0]), th.tensor([0.25, 0.75]).log(), 0.5, 1.0
     ).exp()

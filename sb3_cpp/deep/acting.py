@@ -1,4 +1,4 @@
-"""What the two algorithms with an acting network share."""
+"""Base class of the two algorithms with an acting network, MoDQN and DeepCPI."""
 
 from typing import ClassVar
 
@@ -16,8 +16,11 @@ from sb3_cpp.regularization import log_boltzmann
 
 
 class ActingDQN(RegularizedDQN):
-    """DQN with a second, acting network, which has its own target network, loss and gradient
-    clipping (see :class:`~sb3_cpp.deep.policies.ActingMlpPolicy`)."""
+    """DQN with a second network, from which actions come.
+
+    It has its own target network, loss and gradient clipping. See
+    :class:`~sb3_cpp.deep.policies.ActingMlpPolicy`.
+    """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": ActingMlpPolicy,
@@ -53,7 +56,7 @@ class ActingDQN(RegularizedDQN):
         return self.acting_net
 
     def _acting_values(self, batch: Batch) -> th.Tensor:
-        """Outputs of the acting network at s, with gradient, computed once."""
+        """Outputs of the acting network at s, with gradient, cached."""
         return batch.cached("acting", lambda: batch.online_values(self.acting_net))
 
     def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:

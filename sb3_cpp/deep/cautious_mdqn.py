@@ -111,7 +111,8 @@ class CautiousMDQN(MDQN):
         log_previous = batch.cached(
             "log_previous", lambda: log_boltzmann(batch.target_q, self.temperature)
         )
-        with th.enable_grad():  # the projection loss needs the gradient, whoever asks first
+        # Cached by the first caller, which may run without gradient; the projection loss needs one
+        with th.enable_grad():
             log_policy = batch.cached(
                 "log_policy", lambda: log_boltzmann(batch.q, self.temperature)
             )

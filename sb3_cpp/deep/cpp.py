@@ -37,9 +37,10 @@ class DeepCPP(RegularizedDQN):
     ``G Q = pi-`` (or zeta = 1). It pulls towards the *old* policy, and zeta weakens the pull, by
     1 - zeta for small steps. It does not project onto the mixture.
 
-    The defaults are the paper's numbers. Open readings of the paper: alpha is .9254 with the KL
-    weight .0124 and the entropy weight .001 (the default), or .0746 with the two names swapped;
-    M_K is a maximum (the printed minimum would make zeta 1 for ever, which is ``zeta=1.0``).
+    The defaults are the paper's numbers. Two readings of it are open. The printed alpha is not the
+    share of the KL weight: either its two names are swapped (KL weight .0124, entropy weight .001,
+    ``alpha=0.9254``, the default), or its formula is wrong (``alpha=0.0746``). M_K is printed as a
+    minimum, which sends zeta to 1 for ever (``zeta=1.0``); here it is a maximum.
 
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`.
@@ -158,7 +159,8 @@ class DeepCPP(RegularizedDQN):
         log_previous = batch.cached(
             "log_previous", lambda: log_boltzmann(batch.target_q, self.behaviour_temperature)
         )
-        with th.enable_grad():  # the projection loss needs the gradient, whoever asks first
+        # Cached by the first caller, which may run without gradient; the projection loss needs one
+        with th.enable_grad():
             log_policy = batch.cached(
                 "log_policy",
                 lambda: log_greedy(batch.q, log_previous, self.alpha, self.temperature),

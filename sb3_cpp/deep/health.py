@@ -1,4 +1,4 @@
-"""Diagnostics: Q range, entropy, KL and gradient norms; non-finite losses end the run with advice."""
+"""Diagnostics: Q range, entropy, KL, gradient norms. A non-finite loss ends the run with advice."""
 
 import math
 from collections.abc import Sequence
@@ -74,7 +74,10 @@ def _advice(samples: ReplayBufferSamples) -> str:
     if not samples.rewards.isfinite().all():
         return "The rewards hold NaN or infinity: repair the environment."
     if not all(value.isfinite().all() for value in observations if value.is_floating_point()):
-        return "The observations hold NaN or infinity: repair the environment, or wrap it in VecCheckNan to see where."
+        return (
+            "The observations hold NaN or infinity: repair the environment, "
+            "or wrap it in VecCheckNan to see where."
+        )
     largest = samples.rewards.abs().max().item()
     if largest > 1e6:
         return f"Rewards reach {largest:.3g}: scale or clip them."

@@ -1,10 +1,10 @@
 """Invalid-action masks for the DQN family, in sb3-contrib's protocol or in gymnasium's infos.
 
-An environment offers masks by a method ``action_masks()`` (sb3-contrib) or by
+An environment provides masks by a method ``action_masks()`` (sb3-contrib) or by
 ``info["action_mask"]`` in ``reset`` and ``step``: True marks a valid action.
 
-The masks of s and s' travel with the transition as two further columns of the buffer's actions,
-packed into 64-bit words. So every replay buffer stores, samples and saves them without knowing.
+The masks of s and s' are stored in the replay buffer as two further columns of its actions, packed
+into 64-bit words. So every replay buffer stores, samples and saves them, and needs no change.
 """
 
 import inspect
@@ -40,7 +40,7 @@ class MaskSource:
 
     @staticmethod
     def found(env: VecEnv) -> bool:
-        """Whether the environment offers masks (after its first reset, where infos have them)."""
+        """Whether the environment provides masks. Infos have them only after the first reset."""
         return _has_method(env) or any("action_mask" in info for info in env.unwrapped.reset_infos)
 
     def at_reset(self) -> np.ndarray:
@@ -54,27 +54,23 @@ class MaskSource:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Masks of the next observations of the transitions, and of the observations to act on.
 
-        They differ where an episode has ended. An environment that offers only ``action_masks()``
-        has been reset by then and its last mask is gone: the mask before the step stands in for
-        it. It matters only for an episode cut off by a time limit; ``info["action_mask"]`` is
-        exact there.
+        They differ where an episode has ended: ``info["action_mask"]`` is then that of its last
+        observation. An environment with only ``action_masks()`` has been reset by then and its last
+        mask is lost; the mask before the step replaces it. It matters only for an episode cut off
+        by a time limit, whose last state is bootstrapped from.
         """
+        given = [info.get("action_mask") for info in infos]
         if self.has_method:
             current = self._checked(self.env.env_method("action_masks"))
-            following = np.where(dones[:, None], before, current)
         else:
-            following = self._checked([info.get("action_mask") for info in infos])
-            current = following
-            if dones.any():
-                resets = [
-                    reset.get("action_mask") if done else mask
-                    for done, reset, mask in zip(dones, self.env.unwrapped.reset_infos, following)
-                ]
-                current = self._checked(resets)
-        exact = [info.get("action_mask") if done else None for done, info in zip(dones, infos)]
-        for row, mask in enumerate(exact):
-            if mask is not None:
-                following[row] = np.asarray(mask, dtype=bool)
+            resets = [info.get("action_mask") for info in self.env.unwrapped.reset_infos]
+            newest = [reset if done else mask for done, reset, mask in zip(dones, resets, given)]
+            current = self._checked(newest)
+        following = current.copy()
+        for row in np.flatnonzero(dones):
+            last = before[row] if given[row] is None else np.asarray(given[row], dtype=bool)
+            # A final state may have no valid action; nothing is bootstrapped from it
+            following[row] = last if last.any() else True
         return following, current
 
     def _checked(self, masks: list[Any]) -> np.ndarray:
@@ -142,7 +138,13 @@ class MaskedPolicy:
 def evaluate_policy(
     model: PolicyPredictor, env: gym.Env | VecEnv, n_eval_episodes: int = 10, **keywords: Any
 ) -> Any:
-    """SB3's ``evaluate_policy``, with the masks of the environment, if it offers any."""
+    """SB3's ``evaluate_policy``, with the environment's masks if it has any.
+
+    :param model: any algorithm
+    :param env: the environment
+    :param n_eval_episodes: number of episodes
+    :param keywords: further arguments of SB3's function
+    """
     if not isinstance(env, VecEnv):
         single = env
         env = DummyVecEnv([lambda: single])

@@ -16,8 +16,8 @@ class MlpPolicy(dqn.DQNPolicy):
     """
     DQN's policy. With ``averaging``, deterministic actions come from an EMA of the weights.
 
-    The average is a part of the policy, so ``model.predict``, ``model.policy.predict`` and a
-    policy saved alone choose the same actions.
+    The average is a part of the policy, so ``model.predict``, ``model.policy.predict`` and a policy
+    saved without the model choose the same actions.
 
     :param args: arguments of DQN's policy
     :param averaging: EMA horizon (gradient steps) of the weights used by deterministic
@@ -98,8 +98,8 @@ class ActingMlpPolicy(MlpPolicy):
     """A policy with a second network of the Q-network's shape, whose largest output is the action.
 
     It is the momentum H for MoDQN and the logits of the policy for DeepCPI. It has its own target
-    network. It is a second parameter group of the policy's optimiser, so saving, loading and
-    learning-rate schedules need nothing further.
+    network. Its parameters are a second group of the policy's optimiser, so saving, loading and
+    learning-rate schedules include it.
     """
 
     acting_net: QNetwork

@@ -1,7 +1,7 @@
-"""What of ours is in a saved model: plain values, with names in place of classes and functions.
+"""Saved models hold plain values: our classes and functions are stored by name.
 
-SB3 pickles whatever is not JSON. Objects of our own classes would tie a file to this version's
-modules, and a loader that refuses pickles could not read them.
+SB3 pickles every attribute that is not JSON. Pickled objects of our own classes would tie a file to
+this version's modules, and a loader that refuses pickles could not read them.
 """
 
 import importlib
@@ -19,13 +19,14 @@ FORMAT = 2  # of saved models; version 0.1 of this package wrote none
 
 
 def saved_as(model: "RegularizedDQN") -> list[Any]:
-    """The class and the format that a saved model carries."""
+    """Name of the class and version of the format, which every saved model holds."""
     return [type(model).__name__, FORMAT]
 
 
 def check_saved_as(model: "RegularizedDQN") -> None:
     """Refuse a file of another algorithm, of SB3's DQN, or of an older version."""
-    # A model that is being built for the first time has no schedule yet; one from a file has
+    # load() restores the attributes of the file, lr_schedule too, before it sets the model up; a
+    # constructor has none yet at this point
     if model.saved_as is None and "lr_schedule" not in vars(model):
         model.saved_as = saved_as(model)
     name = type(model).__name__
@@ -45,7 +46,7 @@ def check_saved_as(model: "RegularizedDQN") -> None:
 
 @contextmanager
 def plain_values(model: "RegularizedDQN") -> Iterator[None]:
-    """Inside, the model's attributes hold names in place of our classes and of functions."""
+    """In this context the model's attributes hold names instead of our classes and functions."""
     names: dict[str, Any] = {}
     for alias, policy_class in model.policy_aliases.items():
         if model.policy_class is policy_class:
@@ -73,6 +74,7 @@ def objects_from_names(model: "RegularizedDQN") -> None:
     name = values["replay_buffer_class"]
     if isinstance(name, str):
         module, _, attribute = name.partition(":")
-        if not module.startswith("sb3_cpp."):  # a file must not choose what is imported
+        # A file must not choose what is imported
+        if not module.startswith("sb3_cpp."):
             raise InvalidArgument(f"replay_buffer_class must be one of sb3_cpp, got {name!r}")
         values["replay_buffer_class"] = getattr(importlib.import_module(module), attribute)

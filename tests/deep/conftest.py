@@ -52,7 +52,10 @@ def algorithm(request: pytest.FixtureRequest) -> Case:
 
 
 class OneHotMDP:
-    """Three states, two actions, deterministic moves; every (s, a) once in a batch, the last state's moves terminal."""
+    """Three states, two actions, deterministic moves; those of the last state are terminal.
+
+    A batch holds every (s, a) one time.
+    """
 
     n_states, n_actions, gamma = 3, 2, 0.9
 

@@ -169,7 +169,9 @@ from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, Regularize
 
 model: DeepCPP = DeepCPP("MlpPolicy", "CartPole-v1", learning_rate=1e-3, zeta=0.5).learn(500)
 action, _ = model.predict(np.zeros(4, dtype=np.float32), deterministic=True)
-print(evaluate_policy(model, model.get_env()), model.q_values(np.zeros(4, dtype=np.float32)))  # type: ignore[arg-type]
+env = model.get_env()
+assert env is not None
+print(action, evaluate_policy(model, env), model.q_values(np.zeros(4, dtype=np.float32)))
 """
 
 

@@ -1,4 +1,4 @@
-"""Deploying an average of the network: learning is untouched, and the average is kept wherever the network is."""
+"""The weight average changes nothing about learning, and is saved wherever the network is."""
 
 from pathlib import Path
 

@@ -168,7 +168,7 @@ def test_learning_rate_schedules_reach_every_network(algorithm):
     assert rates.pop() < 1e-4
 
 
-# --- acting ----------------------------------------------------------------------------------------------------------------
+# --- acting ---------------------------------------------------------------------------------------
 
 
 def test_predict_is_epsilon_greedy_unless_told_otherwise(algorithm):
@@ -197,7 +197,7 @@ def test_boltzmann_behaviour_samples_the_policy(case):
 
 
 def test_boltzmann_policy_of_cpp_is_its_own_greedy_step():
-    """softmax(Q / ent_coef) is the fixed point of the regularised greedy step with itself as baseline."""
+    """softmax(Q / entropy weight) is the fixed point of the greedy step with itself as baseline."""
     from sb3_cpp.regularization import log_greedy
 
     model = DeepCPP(
@@ -216,7 +216,7 @@ def test_boltzmann_policy_of_cpp_is_its_own_greedy_step():
         )
 
 
-# --- iterations ------------------------------------------------------------------------------------------------------------
+# --- iterations -----------------------------------------------------------------------------------
 
 
 def test_iterations_count_target_updates_since_learning_began(algorithm):
@@ -262,7 +262,7 @@ def test_cpp_logs_both_gradient_norms(cls, tmp_path):
     } <= set(header)
 
 
-# --- save and load ---------------------------------------------------------------------------------------------------------
+# --- save and load --------------------------------------------------------------------------------
 
 
 def test_a_loaded_model_is_the_saved_one(case, tmp_path):
@@ -386,11 +386,11 @@ def test_saving_with_exclude_and_include(algorithm, tmp_path):
     assert loaded.iteration_record == {}
 
 
-# --- learning --------------------------------------------------------------------------------------------------------------
+# --- learning -------------------------------------------------------------------------------------
 
 
 def test_every_algorithm_solves_identity_before_its_first_target_update(algorithm):
-    """SB3's own test of DQN, with its settings: 1200 steps, fewer than the default target_update_interval."""
+    """SB3's own test of DQN with its settings: 1200 steps, fewer than target_update_interval."""
     env = DummyVecEnv([lambda: IdentityEnv(4)])
     model = algorithm.cls(
         "MlpPolicy", env, gamma=0.4, learning_rate=0.002, seed=3, learning_starts=0

@@ -117,7 +117,7 @@ def test_another_optimiser_makes_its_own_step() -> None:
 
 
 def idle_steps(clear: bool, steps: int = 1200) -> tuple[th.Tensor, dict[str, th.Tensor]]:
-    """A layer that learns from one half of its inputs all the time and from the other half at the first steps only."""
+    """A layer that learns from half of its inputs always, from the others at first only."""
     th.manual_seed(0)
     layer = nn.Linear(8, 4)
     adam = th.optim.Adam(layer.parameters(), fused=True)

@@ -181,6 +181,25 @@ def test_a_truncated_episode_bootstraps_with_the_last_mask():
     assert current.tolist() == [[False, True, False]]  # of the new episode
 
 
+class NoMovesAtTheEnd(Corridor):
+    """As in board games: no action is valid in a final state."""
+
+    def _mask(self):
+        return super()._mask() & (self.cell < 5)
+
+
+def test_a_final_state_may_have_no_valid_action():
+    env = DummyVecEnv([lambda: NoMovesAtTheEnd("info")] * 2)
+    model = MDQN("MlpPolicy", env, **SMALL).learn(600)
+    assert Corridor.invalid_taken == 0
+    stored = model.replay_buffer
+    ended = stored.dones[: stored.pos] == 1
+    assert ended.any()
+    # All actions count as valid there: nothing is bootstrapped from it
+    assert (stored.actions[: stored.pos, :, 2][ended] == 7).any()
+    assert max(model.q_values(np.eye(6, dtype=np.float32)[:5])[:, :2].max(axis=1)) < 2.0
+
+
 def test_a_mask_without_a_valid_action_is_refused():
     class Stuck(Corridor):
         def _mask(self):

@@ -23,7 +23,7 @@ class Values(th.nn.Module):
 
 
 def random_values(generator: th.Generator) -> th.Tensor:
-    """For all batches at once: magnitudes from 1e-8 to 1e6, each batch with its own, a third of them with ties."""
+    """All batches in one call, each with its own magnitude from 1e-8 to 1e6, a third with ties."""
     magnitude = 10 ** (th.rand(N_BATCHES, 1, 1, generator=generator) * 14 - 8)
     values = magnitude * th.randn(N_BATCHES, 2 * BATCH, N_ACTIONS, generator=generator)
     values[::3] = values[::3].sign() * magnitude[::3]
@@ -34,7 +34,11 @@ VARIANTS = [
     *[(cls, {"temperature": t, "zeta": z})
       for t in PAPER_TEMPERATURES for z in (0.0, 0.01, 1.0) for cls in (DeepCPP, CautiousMDQN)],
     *[(CVI, {"temperature": t}) for t in PAPER_TEMPERATURES],
-    *[(MDQN, {"temperature": t, "munchausen_clip": c}) for t in PAPER_TEMPERATURES for c in (-1.0, -float("inf"))],
+    *[
+        (MDQN, {"temperature": t, "munchausen_clip": c})
+        for t in PAPER_TEMPERATURES
+        for c in (-1.0, -float("inf"))
+    ],
     (MoDQN, {}),
     (DeepCPI, {"zeta": 0.01}),
     (DeepCPI, {"zeta": 1.0}),

@@ -1,4 +1,4 @@
-"""One MDP with one-hot observations: the tabular formulas, written out in numpy, against each deep target."""
+"""Each deep target against its tabular formula in numpy, on an MDP with one-hot observations."""
 
 import numpy as np
 import pytest
@@ -78,7 +78,7 @@ def test_cpi_target(mdp, one_hot_env):
     assert deep_target(DeepCPI, mdp, one_hot_env) == pytest.approx(expected, **TOLERANCE)
 
 
-# --- identities and limits -------------------------------------------------------------------------------------------------
+# --- identities and limits ------------------------------------------------------------------------
 
 
 def test_unclipped_munchausen_is_cvi_with_log_sum_exp(mdp, one_hot_env):
@@ -138,7 +138,7 @@ def test_zero_temperature_cpp_is_double_dqn(mdp, one_hot_env):
     assert target == pytest.approx(mdp.backup(mdp.target[np.arange(3), greedy]), abs=1e-3, rel=0)
 
 
-# --- losses and statistics -------------------------------------------------------------------------------------------------
+# --- losses and statistics ------------------------------------------------------------------------
 
 
 def make(cls, mdp, env, **kwargs):
