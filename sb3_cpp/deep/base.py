@@ -1,13 +1,11 @@
 """RegularizedDQN: SB3's DQN, with what regularised algorithms change turned into hooks."""
 
-import sys
 from collections import defaultdict
-from collections.abc import Sequence
 from functools import reduce
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
@@ -24,7 +22,6 @@ from stable_baselines3.common.type_aliases import (
     ReplayBufferSamples,
     Schedule,
     TensorDict,
-    TrainFrequencyUnit,
 )
 from stable_baselines3.common.utils import polyak_update
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -35,16 +32,9 @@ from sb3_cpp import checkpointing
 from sb3_cpp.atari.frame_buffer import default_buffer_class
 from sb3_cpp.checkpointing import state, weights
 from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
-from sb3_cpp.deep import health, masks
-from sb3_cpp.deep.batch import Batch, Forward
+from sb3_cpp.deep import compiled, health, masks
+from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import Caution, Rule
-from sb3_cpp.deep.compiled import (
-    LONG_RUN,
-    CannotCompile,
-    CompiledUpdate,
-    has_compiler,
-    split,
-)
 from sb3_cpp.deep.fast import (
     NumpyNetwork,
     Preprocessor,
@@ -61,7 +51,13 @@ from sb3_cpp.deep.fused_adam import (
     lay_out_like_parameters,
 )
 from sb3_cpp.deep.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
-from sb3_cpp.deep.saving import check_saved_as, objects_from_names, plain_values, saved_as
+from sb3_cpp.deep.saving import (
+    check_saved_as,
+    fit_average,
+    objects_from_names,
+    plain_values,
+    saved_as,
+)
 from sb3_cpp.regularization import log_boltzmann
 
 SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
@@ -158,7 +154,7 @@ class RegularizedDQN(DQN):
         self.saved_as = saved_as(self) if _init_setup_model else None
         self._loading = not _init_setup_model
         self._diagnose, self._diagnosed = True, 0
-        self._compiled: CompiledUpdate | None = None
+        self._compiled: compiled.CompiledUpdate | None = None
         self._compile_now = False
         self._mask_source: masks.MaskSource | None = None
         self._last_masks: np.ndarray | None = None
@@ -312,10 +308,19 @@ class RegularizedDQN(DQN):
         # Update learning rate according to schedule
         self._update_learning_rate(self.policy.optimizer)
 
-        compiled = self._compile_now and self._n_updates > 0
-        if compiled and self._train_compiled(gradient_steps, batch_size):
-            return
+        means = compiled.gradient_steps(self, gradient_steps, batch_size)
+        if means is None:
+            means = self._eager_gradient_steps(gradient_steps, batch_size)
+        # Increase update counter
+        self._n_updates += gradient_steps
 
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        for name, mean in means.items():
+            self.logger.record(f"train/{name}", mean)
+        self._log_iteration()
+
+    def _eager_gradient_steps(self, gradient_steps: int, batch_size: int) -> dict[str, float]:
+        """Returns the mean losses and gradient norm."""
         optimizer = self._get_optimizer()
         average = self.policy.average if isinstance(self.policy, MlpPolicy) else None
         history: dict[str, list[float]] = defaultdict(list)
@@ -357,100 +362,13 @@ class RegularizedDQN(DQN):
             for name, value in values.items():
                 history[name].append(value)
 
-        # Increase update counter
-        self._n_updates += gradient_steps
-        self._log_training({name: fmean(series) for name, series in history.items()})
-
-    def _train_compiled(self, gradient_steps: int, batch_size: int) -> bool:
-        """``train`` by the compiled gradient step; False if this model cannot be compiled."""
-        if self._vec_normalize_env is not None or must_call(*chain(*self._network_pairs())):
-            return False
-        assert self.replay_buffer is not None
-        generator: Any = np.random.get_state() if self._compiled is None else None
-        samples = self.replay_buffer.sample(batch_size * gradient_steps)
-        batches = [samples] if gradient_steps == 1 else split(samples, batch_size)
-        if self._compiled is None or not self._compiled.fits(batches[0]):
-            try:
-                self._compiled = CompiledUpdate(self, batches[0])
-            except CannotCompile as reason:
-                print(f"{type(self).__name__} is not compiled: {reason}", file=sys.stderr)
-                self._compile_now = False
-                np.random.set_state(generator)  # the eager way draws these batches again
-                return False
-        if self._diagnose:  # outside the graph: rarely, on the first batch
-            batch = self._make_batch(batches[0])
-            with th.no_grad():
-                target = self._target(batch)
-            self._record_diagnostics(batch, self._losses(batch, target))
-
-        update = self._compiled
-        update.start(self.policy.optimizer.param_groups[0]["lr"])
-        average = self.policy.average if isinstance(self.policy, MlpPolicy) else None
-        for step, batch_samples in enumerate(batches, start=self._n_updates + 1):
-            update(batch_samples)
-            if step % CLEAR_EVERY == 0:
-                clear_tiny_moments(self.policy.optimizer)
-            if average is not None:
-                average.update(step)
-        means = update.read(gradient_steps)
-        if means is None:
-            self._refuse_non_finite(batches)
-        self._n_updates += gradient_steps
-        self._log_training(means)
-        return True
-
-    def _refuse_non_finite(self, batches: list[ReplayBufferSamples]) -> NoReturn:
-        """Find the batch with the non-finite loss or gradient, eagerly, and raise."""
-        for step, samples in enumerate(batches, start=self._n_updates + 1):
-            batch = self._make_batch(samples)
-            with th.no_grad():
-                target = self._target(batch)
-            losses = self._losses(batch, target)
-            loss = reduce(th.add, losses.values())
-            self.policy.optimizer.zero_grad()
-            loss.backward()
-            norms = self._gradient_norms()
-            if not health.read(loss, losses, norms)[2]:
-                where = f"{type(self).__name__} at update {step}"
-                health.refuse(where, loss, losses, norms, samples, self.bad_batch_path)
-        raise health.NonFiniteLoss(f"{type(self).__name__}: non-finite loss in a compiled update")
+        return {name: fmean(series) for name, series in history.items()}
 
     def _gradient_norms(self) -> list[th.Tensor]:
         return [
             nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
             for parameters in self._online_parameters
         ]
-
-    def _traced_batch(
-        self,
-        forward: Forward,
-        coefficients: Sequence[th.Tensor],
-        observations: th.Tensor,
-        next_observations: th.Tensor,
-        actions: th.Tensor,
-        rewards: th.Tensor,
-        dones: th.Tensor,
-    ) -> Batch:
-        """The batch of the compiled gradient step, whose networks are functions of tensors."""
-        columns = (observations, actions, next_observations, dones, rewards)
-        return Batch(
-            ReplayBufferSamples(*columns),
-            self.gamma,
-            self.q_net,
-            self.q_net_target,
-            forward,
-            th.cat((observations, next_observations)),
-            self._joint_networks(),
-            has_modes=False,
-            n_actions=self._n_actions,
-            coefficients=dict(zip(self._coefficients(), coefficients)),
-        )
-
-    def _log_training(self, means: dict[str, float]) -> None:
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        for name, mean in means.items():
-            self.logger.record(f"train/{name}", mean)
-        self._log_iteration()
 
     def _log_iteration(self) -> None:
         """``cpp/zeta, m_K, M_K, C_K, K`` for algorithms with a mixing coefficient, else K alone."""
@@ -546,8 +464,7 @@ class RegularizedDQN(DQN):
             return super().predict(observation, state, episode_start, deterministic)
         explore = not sample and not deterministic and np.random.rand() < self.exploration_rate
         if explore and action_masks is not None:
-            rows = np.atleast_2d(action_masks)
-            actions = np.array([self.action_space.sample(row.astype(np.int8)) for row in rows])
+            actions = masks.sample(self.action_space, np.atleast_2d(action_masks))
             return actions if np.ndim(action_masks) > 1 else actions[0], state
         obs, is_vectorized = self.policy.obs_to_tensor(observation)
         self.policy.set_training_mode(False)
@@ -619,7 +536,12 @@ class RegularizedDQN(DQN):
         """As SB3's, with the same random numbers; greedy actions skip the checks of ``predict``,
         which take longer than a small network."""
         if self._last_masks is not None:
-            return self._sample_valid_action(learning_starts)
+            if self.num_timesteps < learning_starts:
+                actions = masks.sample(self.action_space, self._last_masks)
+            else:
+                assert self._last_obs is not None
+                actions, _ = self.predict(self._last_obs, action_masks=self._last_masks)
+            return actions, actions
         fast = self._acts_fast and self.behaviour == "epsilon_greedy"
         fast = fast and not must_call(self._acting_network())
         if not fast or self.num_timesteps < learning_starts:
@@ -640,31 +562,6 @@ class RegularizedDQN(DQN):
         return actions, actions
 
     # --- action masks -----------------------------------------------------------------------------
-
-    def _start_masks(self, env_was_reset: bool) -> None:
-        """Find out whether the environment masks actions, and make room for masks in the buffer."""
-        assert self.env is not None
-        self._mask_source = None
-        if not masks.MaskSource.found(self.env) and (env_was_reset or self._last_masks is None):
-            self._last_masks = None
-            return
-        if getattr(self.replay_buffer, "n_steps", 1) > 1:
-            raise InvalidArgument("n_steps must be 1 for an environment that masks actions")
-        self._mask_source = masks.MaskSource(self.env, self._n_actions)
-        if env_was_reset or self._last_masks is None:
-            self._last_masks = self._mask_source.at_reset()
-        assert self.replay_buffer is not None
-        masks.add_columns(self.replay_buffer, self._n_actions)
-
-    def _sample_valid_action(self, learning_starts: int) -> tuple[np.ndarray, np.ndarray]:
-        assert self._last_masks is not None
-        if self.num_timesteps < learning_starts:
-            rows = self._last_masks.astype(np.int8)
-            actions = np.array([self.action_space.sample(row) for row in rows])
-        else:
-            assert self._last_obs is not None
-            actions, _ = self.predict(self._last_obs, action_masks=self._last_masks)
-        return actions, actions
 
     def _store_transition(
         self,
@@ -724,25 +621,10 @@ class RegularizedDQN(DQN):
         result = super()._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
-        self._start_masks(env_was_reset)
-        self._choose_compilation()
+        self._mask_source = masks.start(self, env_was_reset)
+        self._compile_now = compiled.wanted(self)
         self.resumed = state.restore_pending(self)
         return result
-
-    def _choose_compilation(self) -> None:
-        """Whether the gradient steps of this ``learn()`` are compiled."""
-        frequency, unit = self.train_freq  # type: ignore[misc]
-        steps_per_rollout = frequency * self.n_envs if unit == TrainFrequencyUnit.STEP else 1
-        gradient_steps = self.gradient_steps if self.gradient_steps > 0 else steps_per_rollout
-        expected = self._total_timesteps / steps_per_rollout * gradient_steps
-        able = bool(self.fast) and not self._has_modes and self._preprocessor is not None
-        if self.compile is None:
-            self._compile_now = able and has_compiler() and expected >= LONG_RUN
-            return
-        if self.compile and not (able and has_compiler()):
-            missing = "a C++ compiler" if able else "the fast path and a network without modes"
-            print(f"{type(self).__name__} is not compiled: it needs {missing}", file=sys.stderr)
-        self._compile_now = self.compile and able and has_compiler()
 
     @classmethod
     def resume(
@@ -781,7 +663,7 @@ class RegularizedDQN(DQN):
         if not isinstance(parts, dict):
             parts = load_from_zip_file(parts, device=device, load_data=False)[1]
         if self._loading:
-            parts = self._fit_average(parts)
+            parts = fit_average(self, parts)
             self._loading = False
         fused = [group.get("fused") for group in self.policy.optimizer.param_groups]
         super().set_parameters(parts, exact_match, device)
@@ -790,20 +672,6 @@ class RegularizedDQN(DQN):
             if setting is not None or "fused" in group:
                 group["fused"] = setting
         lay_out_like_parameters(self.policy.optimizer)
-
-    def _fit_average(self, parts: dict[str, Any]) -> dict[str, Any]:
-        """Saved parameters with the average this model has: as saved, dropped, or started anew."""
-        prefix = "average.network."
-        saved = parts.get("policy", {})
-        if any(name.startswith(prefix) for name in saved) == bool(self.averaging):
-            return parts
-        fitting = {name: value for name, value in saved.items() if not name.startswith(prefix)}
-        if self.averaging:
-            acting = self._acting_network()
-            name = next(name for name, module in self.policy.named_modules() if module is acting)
-            for key in acting.state_dict():
-                fitting[f"{prefix}{key}"] = saved[f"{name}.{key}"]
-        return {**parts, "policy": fitting}
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()

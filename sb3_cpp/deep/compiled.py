@@ -12,16 +12,22 @@ step count, and what ``_coefficients`` returns (zeta).
 
 import math
 import shutil
+import sys
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
 import torch as th
-from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFrequencyUnit
 from torch import nn
 from torch.func import functional_call
 
 from sb3_cpp.coefficients import track
-from sb3_cpp.deep.fused_adam import FusedAdam
+from sb3_cpp.deep import health
+from sb3_cpp.deep.batch import Batch
+from sb3_cpp.deep.fast import must_call
+from sb3_cpp.deep.fused_adam import CLEAR_EVERY, FusedAdam, clear_tiny_moments
+from sb3_cpp.deep.policies import MlpPolicy
 
 if TYPE_CHECKING:
     from sb3_cpp.deep.base import RegularizedDQN
@@ -175,7 +181,20 @@ class CompiledUpdate:
             return functional_call(network, named, (observations,))
 
         with th.enable_grad():
-            data = model._traced_batch(forward, coefficients.unbind(), *batch)
+            observations, next_observations, actions, rewards, dones = batch
+            columns = (observations, actions, next_observations, dones, rewards)
+            data = Batch(
+                ReplayBufferSamples(*columns),
+                model.gamma,
+                model.q_net,
+                model.q_net_target,
+                forward,
+                th.cat((observations, next_observations)),
+                model._joint_networks(),
+                has_modes=False,
+                n_actions=model._n_actions,
+                coefficients=dict(zip(model._coefficients(), coefficients.unbind())),
+            )
             with th.no_grad():
                 target = model._target(data)
             losses = model._losses(data, target)
@@ -216,6 +235,81 @@ class CompiledUpdate:
         totals.add_(values)
         finite.copy_(ok)
         return ok
+
+
+def wanted(model: "RegularizedDQN") -> bool:
+    """Whether the gradient steps of a ``learn()`` that begins now are compiled."""
+    frequency, unit = model.train_freq  # type: ignore[misc]
+    steps_per_rollout = frequency * model.n_envs if unit == TrainFrequencyUnit.STEP else 1
+    gradient_steps = model.gradient_steps if model.gradient_steps > 0 else steps_per_rollout
+    expected = model._total_timesteps / steps_per_rollout * gradient_steps
+    able = bool(model.fast) and not model._has_modes and model._preprocessor is not None
+    if model.compile is None:
+        return able and has_compiler() and expected >= LONG_RUN
+    if model.compile and not (able and has_compiler()):
+        missing = "a C++ compiler" if able else "the fast path and a network without modes"
+        print(f"{type(model).__name__} is not compiled: it needs {missing}", file=sys.stderr)
+    return model.compile and able and has_compiler()
+
+
+def gradient_steps(model: "RegularizedDQN", count: int, batch_size: int) -> dict[str, float] | None:
+    """Compiled gradient steps, on batches drawn at once; returns mean losses and gradient norm.
+
+    None where the eager way is to be taken: the first time, which makes Adam's state, with hooks on
+    the networks, or where this model cannot be compiled.
+    """
+    if not model._compile_now or model._n_updates == 0 or model._vec_normalize_env is not None:
+        return None
+    if must_call(*chain(*model._network_pairs())):
+        return None
+    assert model.replay_buffer is not None
+    generator: Any = np.random.get_state() if model._compiled is None else None
+    samples = model.replay_buffer.sample(batch_size * count)
+    batches = [samples] if count == 1 else split(samples, batch_size)
+    if model._compiled is None or not model._compiled.fits(batches[0]):
+        try:
+            model._compiled = CompiledUpdate(model, batches[0])
+        except CannotCompile as reason:
+            print(f"{type(model).__name__} is not compiled: {reason}", file=sys.stderr)
+            model._compile_now = False
+            np.random.set_state(generator)  # the eager way draws these batches again
+            return None
+    if model._diagnose:  # outside the graph: rarely, on the first batch
+        batch = model._make_batch(batches[0])
+        with th.no_grad():
+            target = model._target(batch)
+        model._record_diagnostics(batch, model._losses(batch, target))
+
+    update = model._compiled
+    update.start(model.policy.optimizer.param_groups[0]["lr"])
+    average = model.policy.average if isinstance(model.policy, MlpPolicy) else None
+    for step, batch_samples in enumerate(batches, start=model._n_updates + 1):
+        update(batch_samples)
+        if step % CLEAR_EVERY == 0:
+            clear_tiny_moments(model.policy.optimizer)
+        if average is not None:
+            average.update(step)
+    means = update.read(count)
+    if means is None:
+        _refuse_non_finite(model, batches)
+    return means
+
+
+def _refuse_non_finite(model: "RegularizedDQN", batches: list[ReplayBufferSamples]) -> NoReturn:
+    """Find the batch with the non-finite loss or gradient, eagerly, and raise."""
+    for step, samples in enumerate(batches, start=model._n_updates + 1):
+        batch = model._make_batch(samples)
+        with th.no_grad():
+            target = model._target(batch)
+        losses = model._losses(batch, target)
+        loss = th.stack(list(losses.values())).sum()
+        model.policy.optimizer.zero_grad()
+        loss.backward()
+        norms = model._gradient_norms()
+        if not health.read(loss, losses, norms)[2]:
+            where = f"{type(model).__name__} at update {step}"
+            health.refuse(where, loss, losses, norms, samples, model.bad_batch_path)
+    raise health.NonFiniteLoss(f"{type(model).__name__}: non-finite loss in a compiled update")
 
 
 def split(samples: ReplayBufferSamples, batch_size: int) -> list[ReplayBufferSamples]:

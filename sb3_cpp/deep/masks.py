@@ -8,7 +8,7 @@ into 64-bit words. So every replay buffer stores, samples and saves them, and ne
 """
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +20,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from sb3_cpp.checks import InvalidArgument
+
+if TYPE_CHECKING:
+    from sb3_cpp.deep.base import RegularizedDQN
 
 # Value of an invalid action: so low that its probability is exactly 0 at any temperature, and
 # finite, so that 0 * log(0) stays 0
@@ -156,6 +159,30 @@ def evaluate_policy(
 
 def _has_method(env: VecEnv) -> bool:
     return env.has_attr("action_masks")
+
+
+def start(model: "RegularizedDQN", env_was_reset: bool) -> MaskSource | None:
+    """The source of masks of the model's environment, if it has any, with room for them in the
+    replay buffer; sets the masks of the current observations."""
+    env, buffer = model.env, model.replay_buffer
+    assert env is not None
+    assert buffer is not None
+    if not MaskSource.found(env) and (env_was_reset or model._last_masks is None):
+        model._last_masks = None
+        return None
+    if getattr(buffer, "n_steps", 1) > 1:
+        raise InvalidArgument("n_steps must be 1 for an environment that masks actions")
+    source = MaskSource(env, model._n_actions)
+    if env_was_reset or model._last_masks is None:
+        model._last_masks = source.at_reset()
+    add_columns(buffer, model._n_actions)
+    return source
+
+
+def sample(space: gym.spaces.Space, rows: np.ndarray) -> np.ndarray:
+    """A random valid action per row of masks."""
+    assert isinstance(space, gym.spaces.Discrete)
+    return np.array([space.sample(row) for row in rows.astype(np.int8)])
 
 
 def n_words(n_actions: int) -> int:

@@ -78,3 +78,18 @@ def objects_from_names(model: "RegularizedDQN") -> None:
         if not module.startswith("sb3_cpp."):
             raise InvalidArgument(f"replay_buffer_class must be one of sb3_cpp, got {name!r}")
         values["replay_buffer_class"] = getattr(importlib.import_module(module), attribute)
+
+
+def fit_average(model: "RegularizedDQN", parts: dict[str, Any]) -> dict[str, Any]:
+    """Saved parameters with the average this model has: as saved, dropped, or started anew."""
+    prefix = "average.network."
+    saved = parts.get("policy", {})
+    if any(name.startswith(prefix) for name in saved) == bool(model.averaging):
+        return parts
+    fitting = {name: value for name, value in saved.items() if not name.startswith(prefix)}
+    if model.averaging:
+        acting = model._acting_network()
+        name = next(name for name, module in model.policy.named_modules() if module is acting)
+        for key in acting.state_dict():
+            fitting[f"{prefix}{key}"] = saved[f"{name}.{key}"]
+    return {**parts, "policy": fitting}

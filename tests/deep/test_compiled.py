@@ -10,7 +10,7 @@ from stable_baselines3.common.logger import configure
 from torch import nn
 
 from sb3_cpp import MDQN, CautiousMDQN, CheckpointCallback, DeepCPP
-from sb3_cpp.deep import base
+from sb3_cpp.deep import base, compiled
 from sb3_cpp.deep.compiled import has_compiler
 
 from .conftest import CASES
@@ -38,17 +38,17 @@ def weights(model):
 def test_compiled_and_eager_updates_agree(name):
     case = CASES[name]
     kwargs = {**case.kwargs, **SMALL, "averaging": 10}
-    eager, compiled = (
+    eager, traced = (
         case.cls("MlpPolicy", "CartPole-v1", compile=choice, **kwargs).learn(200)
         for choice in (False, True)
     )
-    assert compiled._compiled is not None
+    assert traced._compiled is not None
     assert eager._compiled is None
-    assert th.allclose(weights(compiled), weights(eager), atol=2e-3)
-    first, second = (m.policy.optimizer.state_dict()["state"] for m in (eager, compiled))
+    assert th.allclose(weights(traced), weights(eager), atol=2e-3)
+    first, second = (m.policy.optimizer.state_dict()["state"] for m in (eager, traced))
     assert [s["step"].item() for s in first.values()] == [s["step"].item() for s in second.values()]
     for name, value in eager.iteration_record.items():
-        assert compiled.iteration_record[name] == pytest.approx(value, rel=0.05, abs=1e-9)
+        assert traced.iteration_record[name] == pytest.approx(value, rel=0.05, abs=1e-9)
 
 
 def test_compiled_updates_log_what_eager_ones_log(tmp_path: Path):
@@ -64,12 +64,12 @@ def test_compiled_updates_log_what_eager_ones_log(tmp_path: Path):
 
 def test_many_steps_per_call_draw_the_batches_that_eager_steps_draw():
     kwargs = {**SMALL, "train_freq": 8, "gradient_steps": 8}
-    eager, compiled = (
+    eager, traced = (
         MDQN("MlpPolicy", "CartPole-v1", compile=choice, **kwargs).learn(160)
         for choice in (False, True)
     )
-    assert compiled._n_updates == eager._n_updates > 100
-    assert th.allclose(weights(compiled), weights(eager), atol=2e-3)
+    assert traced._n_updates == eager._n_updates > 100
+    assert th.allclose(weights(traced), weights(eager), atol=2e-3)
 
 
 def test_a_compiled_run_is_resumed_to_the_bit(tmp_path: Path):
@@ -101,13 +101,13 @@ def test_a_non_finite_loss_stops_before_the_weights_change():
     env = BrokenReward(gym.make("CartPole-v1"), after=100)
     model = MDQN("MlpPolicy", env, compile=True, batch_size=256, **SMALL)
     seen = []
-    original = model._train_compiled
+    original = model.train
 
-    def train(*args):
+    def train(*args, **kwargs):
         seen.append(weights(model))
-        return original(*args)
+        return original(*args, **kwargs)
 
-    model._train_compiled = train
+    model.train = train
     with pytest.raises(ValueError, match=r"MDQN at update \d+: non-finite loss \(value = nan"):
         model.learn(400)
     assert th.equal(weights(model), seen[-1])
@@ -135,7 +135,7 @@ def test_a_network_that_cannot_be_compiled_is_trained_eagerly_and_says_so(capsys
 def test_without_a_compiler_or_the_fast_path_it_says_so(capsys, monkeypatch):
     MDQN("MlpPolicy", "CartPole-v1", compile=True, fast=False, **SMALL).learn(60)
     assert "not compiled: it needs the fast path" in capsys.readouterr().err
-    monkeypatch.setattr(base, "has_compiler", lambda: False)
+    monkeypatch.setattr(compiled, "has_compiler", lambda: False)
     MDQN("MlpPolicy", "CartPole-v1", compile=True, **SMALL).learn(60)
     assert "not compiled: it needs a C++ compiler" in capsys.readouterr().err
 
