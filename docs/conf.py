@@ -21,4 +21,5 @@ autodoc_class_signature = "separated"
 
 html_theme = "furo"
 html_title = f"sb3_cpp {release}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
