@@ -1,5 +1,5 @@
-"""Measure what checkpoints cost: their share of the time of a MinAtar run, and the bytes written of a
-frame buffer when some frames are new.
+"""Measure what checkpoints cost: their share of the time of a MinAtar run, and the bytes written of
+a frame buffer when some frames are new.
 
     python benchmarks/checkpoint_costs.py --steps 100000 --frames 0
 
@@ -111,7 +111,7 @@ class _Filler:
 
 
 def incremental(folder: Path, frames: int, new: int, times: int = 3) -> str:
-    """Fill a frame buffer beyond its size, write it whole, and then again after every ``new`` frames."""
+    """Fill a frame buffer beyond its size, write it, and write it again after ``new`` frames."""
     env = DummyVecEnv([_Screen] * _N_ENVS)
     model = DeepCPP(
         "CnnPolicy",

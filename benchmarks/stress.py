@@ -1,9 +1,9 @@
-"""Train the algorithms on environments that are hard on arithmetic: each must learn, or refuse in one line.
+"""Train the algorithms where arithmetic is hard: each must learn, or refuse in one line.
 
     python benchmarks/stress.py -n 1000
 
-Rewards from 1e-3 to 1e30, sparse, NaN; constant and NaN observations; 1 and 500 actions; episodes of
-one step and without end.
+Rewards from 1e-3 to 1e30, sparse, NaN; constant and NaN observations; 1 and 500 actions; episodes
+of one step and without end.
 """
 
 import csv

@@ -78,14 +78,15 @@ class SavedBuffer:
 
 
 def arrays_of(buffer: ReplayBuffer) -> dict[str, np.ndarray]:
-    """The arrays of a buffer by name; those of dictionaries as ``name/key``."""
+    """The arrays of numbers of a buffer by name; those of dictionaries as ``name/key``."""
     values: dict[str, Any] = {}
     for name, value in vars(buffer).items():
         if isinstance(value, dict):
             values.update({f"{name}/{key}": entry for key, entry in value.items()})
         else:
             values[name] = value
-    return {k: v for k, v in values.items() if isinstance(v, np.ndarray) and v.ndim > 0}
+    arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray) and v.ndim > 0}
+    return {k: v for k, v in arrays.items() if not v.dtype.hasobject}
 
 
 def rows_in_use(buffer: ReplayBuffer, name: str, array: np.ndarray) -> int:
@@ -121,8 +122,8 @@ def write(
     folder: Path, segment: str, buffer: ReplayBuffer, steps: int, before: SavedBuffer | None = None
 ) -> tuple[SavedBuffer, int]:
     """
-    Add a segment with what changed. It is not flushed to the disk: nobody needs it before a manifest
-    names it.
+    Add a segment with what changed. It is not flushed to the disk: nobody needs it before a
+    manifest names it.
 
     :param folder: of the checkpoints
     :param segment: file name of the new segment
@@ -254,7 +255,7 @@ def restore(buffer: ReplayBuffer, saved: bytes, arrays: dict[str, np.ndarray]) -
 
 
 class _BufferPickler(cloudpickle.Pickler):
-    """Writes arrays as their names, and references to the buffer (a frame buffer's stacks have one)."""
+    """Writes arrays as their names, and the buffer itself (a frame buffer's stacks refer to it)."""
 
     def __init__(self, file: io.BytesIO, buffer: ReplayBuffer) -> None:
         super().__init__(file)

@@ -66,7 +66,7 @@ class Interruption:
             self.signal, self._since = number, time.monotonic()
 
     def check(self, patience: float) -> None:
-        """Between rollouts' steps: stop if a signal has waited for more than ``patience`` seconds."""
+        """During an evaluation: stop if a signal has waited for more than ``patience`` seconds."""
         if self.signal is not None and time.monotonic() - self._since > patience:
             raise TrainingInterrupted
 
@@ -86,20 +86,21 @@ def _is_running(code: CodeType, frame: FrameType | None) -> bool:
 
 class CheckpointCallback(BaseCallback):
     """
-    Saves everything the future of a run depends on, every ``save_freq`` steps and when a signal asks to
-    stop. A run resumed from there ends with the same numbers as one that was never interrupted.
+    Saves everything the future of a run depends on, every ``save_freq`` steps and when a signal
+    asks to stop. A run resumed from there ends with the same numbers as one that was never
+    interrupted.
 
-    A checkpoint is made between two rollouts: all transitions are stored and all gradient steps done.
-    Ctrl-C and SIGTERM wait for that moment, save, and end the program as usual; a second Ctrl-C ends it
-    at once, unsaved. With ``train_freq=(1, "episode")`` the moment is the end of an episode. Other
-    callbacks start afresh in a resumed run, unless they keep their state in ``model.callback_states``
-    as :class:`IterationCallback` does.
+    A checkpoint is made between two rollouts: all transitions are stored, all gradient steps done.
+    Ctrl-C and SIGTERM wait for that moment, save, and end the program as usual; a second Ctrl-C
+    ends it at once, unsaved. With ``train_freq=(1, "episode")`` the moment is the end of an
+    episode. Other callbacks start afresh in a resumed run, unless they keep their state in
+    ``model.callback_states`` as :class:`IterationCallback` does.
 
     :param path: folder of the checkpoints; the last two are kept
     :param save_freq: steps between checkpoints; 0 for none but at a signal
     :param counters: gives what else whoever resumes must know, plain values
-    :param interruption: signals of a caller who handles them; :class:`TrainingInterrupted` is raised
-        to it. Without it, this callback listens itself.
+    :param interruption: of a caller who handles signals, and to whom
+        :class:`TrainingInterrupted` is raised; without it, this callback handles them
     :param verbose: 1 prints a line per checkpoint
     """
 
@@ -129,7 +130,7 @@ class CheckpointCallback(BaseCallback):
         state.restore_pending(self.model)
         self._due = self._next()
         if getattr(self.model, "bad_batch_path", "") is None:
-            self.model.bad_batch_path = self.store.folder / "bad_batch.npz"  # type: ignore[attr-defined]
+            vars(self.model)["bad_batch_path"] = self.store.folder / "bad_batch.npz"
         if self._listens:
             self.interruption = Interruption(type(self.model).learn.__code__).__enter__()
 

@@ -1,7 +1,7 @@
 """What the future of a run depends on beside model.zip and the replay buffer.
 
-These are the random generators, the environments (the episode in progress, wrappers' buffers), exploration
-noise, the values waiting for the next row of the log, and the clock.
+These are the random generators, the environments (the episode in progress, wrappers' buffers),
+exploration noise, the values waiting for the next row of the log, and the clock.
 """
 
 import io
@@ -30,7 +30,7 @@ from stable_baselines3.common.vec_env import (
 from sb3_cpp.checks import InvalidArgument
 
 # What a resumed model gets back when its learn() begins, not before: setting up learn() resets part
-# of it, and other callbacks may draw random numbers first. Kept beside the model, never saved with it.
+# of it, and other callbacks may draw random numbers first. Kept beside the model, so never saved.
 _PENDING: WeakKeyDictionary[BaseAlgorithm, dict[str, Any]] = WeakKeyDictionary()
 
 _LOG_VALUES = ("name_to_value", "name_to_count", "name_to_excluded")
@@ -44,7 +44,7 @@ class CannotBeSaved(Exception):
 
 
 def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
-    """State between two rollouts, and why that of the environment is missing (None if it is not)."""
+    """State between two rollouts, and why the environment's is missing (None if it is not)."""
     assert model.env is not None
     environment, reason = None, None
     try:
@@ -126,7 +126,7 @@ def _capture_learning(model: BaseAlgorithm) -> dict[str, Any]:
 
 
 def restore_randomness(model: BaseAlgorithm, state: dict[str, Any]) -> None:
-    """Restore the generators, and the noise of gSDE, which is drawn just before a rollout starts."""
+    """Restore the generators, and the noise of gSDE, which is drawn just before a rollout."""
     restore_generators(state["random"])
     for name, noise in _sde_noise(model).items():
         if name in state.get("sde_noise", {}):
@@ -236,7 +236,7 @@ def _normalizers(env: VecEnv) -> list[VecNormalize]:
 
 
 def _specification(env: VecEnv) -> EnvSpec | None:
-    """How gymnasium makes the environment, below SB3's own layers; None for several, or if unknown."""
+    """How gymnasium makes the environment, below SB3's layers; None for several, or unknown."""
     base = env.unwrapped
     if not isinstance(base, DummyVecEnv) or len(base.envs) > 1:
         return None
@@ -250,8 +250,8 @@ def _class_names(layers: list[Any]) -> list[list[str]]:
 
 
 def _fit(saved: list[list[str]], here: list[list[str]]) -> bool:
-    """Whether each layer's class is the saved one or derived from it, or the other way round: packages
-    may replace a wrapper of gymnasium by their own (rl_zoo3 does so with TimeLimit)."""
+    """Whether each layer's class is the saved one or derived from it, or the other way round:
+    packages may replace a wrapper of gymnasium by their own (rl_zoo3 does so with TimeLimit)."""
     same_length = len(saved) == len(here)
     return same_length and all(one[0] in two or two[0] in one for one, two in zip(saved, here))
 

@@ -1,8 +1,8 @@
 """A folder of checkpoints, each complete or not there at all; the last two are kept.
 
-``<folder>/000007/`` holds ``model.zip`` (SB3's own format), ``state.pkl`` and ``manifest.json``; the
-replay buffer lies in ``<folder>/segments/``. A checkpoint is written as ``000007.part``, flushed to
-the disk and then renamed, so a folder called ``000007`` is complete whatever happens to the process.
+``<folder>/000007/`` holds ``model.zip`` (SB3's own format), ``state.pkl`` and ``manifest.json``;
+the replay buffer lies in ``<folder>/segments/``. A checkpoint is written as ``000007.part``,
+flushed to the disk and then renamed, so a folder called ``000007`` is complete whatever happens.
 """
 
 import contextlib
@@ -195,7 +195,7 @@ class CheckpointStore:
         return saved
 
     def _continue_source(self, model: BaseAlgorithm) -> None:
-        """Build upon the checkpoint that the model was resumed from, if it is one of this folder."""
+        """Build upon the checkpoint that the model was resumed from, if it is in this folder."""
         source, saved = _SOURCES.pop(model, (None, None))
         if source is not None and source.parent == self.folder.resolve():
             self._last, self._buffer = self.folder / source.name, saved

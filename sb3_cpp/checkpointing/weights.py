@@ -1,4 +1,4 @@
-"""Networks to share: a file of tensors and nothing else, which cannot run code when it is loaded."""
+"""Networks to share: a file of tensors only, which cannot run code when it is loaded."""
 
 import io
 import pickle
@@ -25,7 +25,7 @@ def save_weights(model: BaseAlgorithm, path: str | Path) -> None:
 
 
 def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
-    """Read networks into a model of the same algorithm and sizes; nothing in the file is executed."""
+    """Read networks into a model of the same algorithm and sizes; no code in the file is run."""
     try:
         content: Any = th.load(path, map_location=model.device, weights_only=True)
     except FileNotFoundError:

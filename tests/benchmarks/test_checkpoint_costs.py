@@ -1,4 +1,4 @@
-"""What checkpoints cost is measured; the figures themselves are those of benchmarks/checkpoint_costs.py."""
+"""What checkpoints cost is measured; the figures are those of benchmarks/checkpoint_costs.py."""
 
 import re
 from pathlib import Path

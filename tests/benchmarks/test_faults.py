@@ -1,4 +1,4 @@
-"""Runs that are interrupted, killed or damaged end as if nothing had happened; what is compared can differ."""
+"""Interrupted, killed or damaged runs end as undisturbed ones do; the comparison can fail."""
 
 import runpy
 import shutil
@@ -63,10 +63,8 @@ def test_a_run_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before(
     data[len(data) // 2] ^= 1
     (newest / store.MODEL).write_bytes(data)
     second = train_run(config, tmp_path / "b", show="nothing")
-    assert (
-        "is damaged (model.zip has another checksum than when it was written); going on from the one before"
-        in (capsys.readouterr().err)
-    )
+    reason = "model.zip has another checksum than when it was written"
+    assert f"is damaged ({reason}); going on from the one before" in capsys.readouterr().err
     assert differences(straight, second.folder) == []
 
 

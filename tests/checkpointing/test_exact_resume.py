@@ -19,9 +19,11 @@ from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.her import HerReplayBuffer
 
 from benchmarks.faults import same
 from sb3_cpp import CVI, MDQN, CheckpointCallback, DeepCPI, DeepCPP, IterationCallback, MoDQN
@@ -29,6 +31,7 @@ from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore, remaining_timesteps, resume, store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.environments import make_environment
+from tests.deep.test_masks import Corridor
 
 SMALL: dict[str, Any] = {
     "buffer_size": 300,
@@ -43,7 +46,7 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def usual_handlers() -> Iterator[None]:
-    """Learning that ends with an error leaves its signal handlers behind, which yield when they are called."""
+    """Learning that ends with an error leaves its signal handlers, which then call the former."""
     former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -155,7 +158,7 @@ def test_environments_resume_to_the_bit(tmp_path: Path, env_id: str) -> None:
 
 
 def test_an_emulator_resumes_to_the_bit(tmp_path: Path) -> None:
-    """One ALE environment: the emulator's own state, sticky actions included, and the wrappers' buffers."""
+    """One ALE environment: emulator (sticky actions included) and the wrappers' buffers."""
     pytest.importorskip("ale_py")
     settings = {"native": False, "repeat_action_probability": 0.25}
     make_env = lambda: make_environment("ALE/Pong-v5", seed=3, **settings)  # noqa: E731
@@ -207,6 +210,19 @@ def test_statistics_of_environments_in_other_processes_are_kept(tmp_path: Path) 
     finally:
         env.close()
         other.close()
+
+
+@pytest.mark.parametrize("protocol", ["method", "info"])
+def test_masked_actions_resume_to_the_bit(tmp_path: Path, protocol: str) -> None:
+    make_env = lambda: DummyVecEnv([lambda: Corridor(protocol)])  # noqa: E731
+    check_exact(lambda: MDQN("MlpPolicy", make_env(), **SMALL), tmp_path, (333,), env=make_env)
+
+
+def test_a_hindsight_buffer_resumes_to_the_bit(tmp_path: Path) -> None:
+    make_env = lambda: DummyVecEnv([lambda: BitFlippingEnv(n_bits=4)])  # noqa: E731
+    settings = {**SMALL, "replay_buffer_class": HerReplayBuffer}
+    make = lambda: DQN("MultiInputPolicy", make_env(), **settings)  # noqa: E731
+    check_exact(make, tmp_path, (333,), env=make_env)
 
 
 class Frames(gym.Env):
@@ -304,7 +320,7 @@ def test_logs_of_plain_python_have_the_same_rows(tmp_path: Path) -> None:
     straight = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
     straight.learn(600, callback=IterationCallback(tmp_path / "a"))
     model = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
-    # A checkpoint in the middle of an iteration, and the kill at once after it: no row has to be cut back
+    # A checkpoint in the middle of an iteration, the kill right after it: no row is written twice
     with pytest.raises(Killed):
         model.learn(
             600,

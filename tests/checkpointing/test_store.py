@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: whole or not at all, checked when read, and no larger than what is new."""
+"""Checkpoints on the disk: complete or not there, checked when read, no larger than what is new."""
 
 import shutil
 from pathlib import Path
@@ -136,7 +136,7 @@ def test_what_goes_wrong_while_writing_leaves_the_previous_one(
     assert DeepCPP.resume(folder).num_timesteps == 80
 
 
-# --- the replay buffer, incrementally --------------------------------------------------------------------------------------
+# --- the replay buffer, incrementally -------------------------------------------------------------
 
 BOX, ACTIONS = gym.spaces.Box(-1, 1, (50,), np.float32), gym.spaces.Discrete(3)
 FRAMES = gym.spaces.Box(0, 255, (3, 20, 20), np.uint8)
