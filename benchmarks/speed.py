@@ -39,7 +39,7 @@ from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whol
 from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.run_folder import machine, open_run_folder
 from sb3_cpp.threads import torch_threads
-from sb3_cpp.training.environments import MinAtarCNN, check_environment, make_environment
+from sb3_cpp.training.environments import MinAtarCNN, find_environment, make_environment
 
 BATCH_SIZE = 64
 LONG_RUN = 5_000_000  # steps of the paper's Atari runs
@@ -131,7 +131,7 @@ class Task:
         """Refuse an unknown game, or one that would skip frames twice in SB3's environment."""
         if self.is_atari and importlib.util.find_spec("ale_py") is None:
             raise InvalidArgument("the task atari needs a package: pip install 'sb3_cpp[atari]'")
-        check_environment(self.env)
+        find_environment(self.env)
         if self.is_atari:
             from sb3_cpp.atari import check_frame_skip
 

@@ -6,12 +6,13 @@ imported after parsing, so that ``--help`` and a wrong argument are answered wit
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, NoReturn
 
-from sb3_cpp.checks import InvalidArgument, suggestion
+from sb3_cpp.checks import InvalidArgument, require, suggestion
 from sb3_cpp.version import __version__
 
 # Arguments that several commands have, by the name of the parameter they become
@@ -23,7 +24,19 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             "help": "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a name of the suite",
         },
     ),
-    "env": (("--env",), {"default": "CartPole-v1", "help": "environment id"}),
+    "env": (
+        ("--env",),
+        {"default": "CartPole-v1", "help": "id, package:id or package.module:EnvClass"},
+    ),
+    "gym_packages": (
+        ("--gym-packages",),
+        {
+            "nargs": "+",
+            "default": [],
+            "metavar": "PACKAGE",
+            "help": "packages to import because they register environments",
+        },
+    ),
     "suite": (
         ("--suite",),
         {"help": "a name or a YAML file (without it: the default suite of the environment)"},
@@ -129,7 +142,7 @@ def train(parser: CommandLine) -> int:
     """Train one run into runs/<suite>/<algo>/<env>/seed_<n>/."""
     parser.add_shared("algo", "env")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_shared("suite", "n_timesteps", "params")
+    parser.add_shared("suite", "n_timesteps", "params", "gym_packages")
     parser.add_argument("--eval-freq", type=int, help="steps between evaluations (negative: none)")
     parser.add_argument("--eval-episodes", type=int, help="episodes of one evaluation")
     parser.add_argument("--save-freq", type=int, help="steps between checkpoints (negative: none)")
@@ -161,7 +174,7 @@ def enjoy(parser: CommandLine) -> int:
     """Play a trained run, print its returns, show a window or record a video."""
     parser.add_shared("algo", "env")
     parser.add_argument("--seed", type=int, default=0, help="of the training")
-    parser.add_shared("suite", "root")
+    parser.add_shared("suite", "gym_packages", "root")
     parser.add_argument(
         "--run", metavar="FOLDER", help="folder of one run, instead of algo, env, seed and suite"
     )
@@ -193,7 +206,7 @@ def benchmark(parser: CommandLine) -> int:
     parser.add_shared("algos", "envs")
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_shared("n_timesteps", "params")
+    parser.add_shared("n_timesteps", "params", "gym_packages")
     parser.add_argument(
         "--jobs", type=int, default=1, help="processes on this machine, one torch thread each"
     )
@@ -201,6 +214,8 @@ def benchmark(parser: CommandLine) -> int:
     parser.add_argument("--retry", action="store_true", help="train failed cells again")
     parser.add_shared("root")
     args = parser.parse()
+    if args["dask"] is not None:
+        require("cluster", "distributed")
 
     from sb3_cpp.training.grid import benchmark
 
@@ -238,8 +253,9 @@ def tune(parser: CommandLine) -> int:
         default=60,
         help="seconds; a trial silent for two of them is dead (databases)",
     )
-    parser.add_shared("params", "root")
+    parser.add_shared("params", "gym_packages", "root")
     args = parser.parse()
+    require("tune", "optuna", "scipy", "pandas", "matplotlib")
 
     from sb3_cpp.training.tune import tune
 
@@ -449,6 +465,8 @@ def main(name: str | None = None) -> NoReturn:
             )
             sys.exit(2)
         prog = f"sb3-cpp {name}"
+    if os.getcwd() not in sys.path:  # an environment in the present folder, as with python -m
+        sys.path.append(os.getcwd())
     command = COMMANDS[name]
     parser = CommandLine(arguments, prog=prog, description=command.__doc__)
     run_command(lambda: command(parser))

@@ -101,6 +101,11 @@ def read_status(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def folder_name(env: str) -> str:
+    """An environment's id as the name of a folder, also on Windows."""
+    return env.replace("/", "-").replace(":", "-")
+
+
 def is_finished(folder: Path) -> bool:
     return (folder / MODEL).is_file()
 

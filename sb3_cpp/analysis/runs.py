@@ -24,6 +24,7 @@ from sb3_cpp.run_folder import (
     FAILURE,
     ITERATIONS,
     MONITOR,
+    folder_name,
     is_finished,
     read_evaluations,
     read_record,
@@ -103,7 +104,7 @@ def read_run(folder: Path) -> RunRecord | None:
         settings = read_record(folder)
         config = settings["config"]
         task, total = str(config["env"]), int(config["n_timesteps"])
-        if task.replace("/", "-") != env:
+        if folder_name(task) != env:
             return None
         if int(config["seed"]) != number:
             problem = f"{CONFIG} is of another run, with seed {config['seed']}"

@@ -91,6 +91,12 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
     return model
 
 
+def read_normalization(entry: Path) -> list[tuple[Any, Any]]:
+    """The statistics ``(obs_rms, ret_rms)`` of each VecNormalize around a checkpoint's env."""
+    state = cloudpickle.loads(store.read_files(entry, store.read_manifest(entry))[store.STATE])
+    return state.get("normalization", [])
+
+
 def _make_env(entry: Path, state: dict[str, Any]) -> gym.Env[Any, Any]:
     try:
         return gym.make(state["spec"])

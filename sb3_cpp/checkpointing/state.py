@@ -54,7 +54,11 @@ def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
     state = {
         "action_space": model.action_space,
         "environment": environment,
-        "normalization": [(layer.obs_rms, layer.ret_rms) for layer in _normalizers(model.env)],
+        "normalization": [
+            # SB3 has no obs_rms with norm_obs=False
+            (getattr(layer, "obs_rms", None), layer.ret_rms)
+            for layer in _normalizers(model.env)
+        ],
         "spec": _specification(model.env),
         "last_obs": model._last_obs,
         **(_PENDING.get(model) or _capture_learning(model)),

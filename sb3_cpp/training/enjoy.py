@@ -1,5 +1,6 @@
-"""The command behind scripts/enjoy.py: a trained agent plays."""
+"""The command enjoy: a trained agent plays, in a window, on the console or into a video."""
 
+import contextlib
 import os
 import sys
 import zipfile
@@ -13,15 +14,16 @@ import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from sb3_cpp.checkpointing.loading import FOREIGN
-from sb3_cpp.checks import InvalidArgument, check_number, check_seed
+from sb3_cpp.checkpointing.loading import FOREIGN, read_normalization
+from sb3_cpp.checks import InvalidArgument, check_number, check_seed, require
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.deep.masks import MaskedPolicy, RecordMasks
 from sb3_cpp.run_folder import BEST_MODEL, CONFIG, MODEL, read_config
+from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.algorithms import get_algorithm
-from sb3_cpp.training.environments import check_environment
+from sb3_cpp.training.environments import find_environment, is_atari, load_normalization
 from sb3_cpp.training.logs import current_zeta
 from sb3_cpp.training.run import find_checkpoint, make_run_environment
 from sb3_cpp.training.suites import RunConfig, suite_of
@@ -36,6 +38,7 @@ def enjoy(
     seed: int = 0,
     *,
     suite: str | None = None,
+    gym_packages: Sequence[str] = (),
     root: str = "runs",
     run: str | None = None,
     episodes: int = 5,
@@ -46,32 +49,42 @@ def enjoy(
     play_seed: int = 0,
     load_best: bool = False,
 ) -> int:
-    """Play a trained run and print its returns; returns the exit code of the script."""
+    """Play a trained run and print its returns; returns the exit code of the command."""
     check_number("--episodes", episodes, 1)
     check_seed("--play-seed", play_seed)
     path = check_video(video) if video is not None else None
-    folder = Path(run) if run is not None else _usual_folder(algo, env, seed, suite, root)
     if run is not None:
+        folder = Path(run)
+    else:
+        name = Path(suite).stem if suite is not None else suite_of(env).name
+        folder = RunConfig(name, algo, env, seed, 1, algo).folder(root)
+        if not folder.is_dir():
+            find_environment(env, gym_packages)  # a misspelt name is the likely reason
+    if run is not None and Path(root).resolve() not in folder.resolve().parents:
         print(FOREIGN.format(folder), flush=True)
     config, model = load_run(folder, load_best)
-    mode = "rgb_array" if path is not None else _window(render)
+    mode = "rgb_array" if path is not None else "human" if render and has_display() else None
     if mode != "human":
-        os.environ.setdefault(
-            "SDL_VIDEODRIVER", "dummy"
-        )  # pygame draws without looking for a screen
-    venv = make_run_environment(
-        replace(config, eval_envs=1), training=False, **({"render_mode": mode} if mode else {})
-    )
-    venv.seed(play_seed)
-    try:
-        frames, returns = _play(
-            model, venv, episodes, not stochastic, path is not None, show_policy
-        )
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen
+    packages = [*config.gym_packages, *gym_packages]
+    config = replace(config, eval_envs=1, gym_packages=packages)
+    threads = None if is_atari(config.env) else 1
+    with (
+        torch_threads(threads),
+        contextlib.closing(
+            make_run_environment(config, training=False, **({"render_mode": mode} if mode else {}))
+        ) as venv,
+    ):
+        load_run_normalization(venv, folder, load_best)
+        if render and mode is None:
+            print("no display: playing without a window (--video FILE.gif records one)", flush=True)
+        venv.seed(play_seed)
+        record = path is not None
+        frames, returns = _play(model, venv, episodes, not stochastic, record, show_policy)
         fps = venv.get_attr("metadata")[0].get("render_fps", 30)
-    finally:
-        venv.close()
     print(
-        f"{config.name()}: return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes"
+        f"{config.name()}: return {np.mean(returns):.1f} ± {np.std(returns):.1f} "
+        f"over {len(returns)} episodes"
     )
     if path is not None:
         save_video(path, frames, fps)
@@ -79,37 +92,36 @@ def enjoy(
     return 0
 
 
-def _usual_folder(algo: str, env: str, seed: int, suite: str | None, root: str) -> Path:
-    check_environment(env)
-    name = Path(suite).stem if suite is not None else suite_of(env).name
-    return RunConfig(name, algo, env, seed, 1, algo).folder(root)
+def has_display() -> bool:
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.platform != "linux" or bool(screen)
+
+
+def _model_file(folder: Path, best: bool) -> Path | None:
+    """The model of a run; of an unfinished one that of its last checkpoint."""
+    names = (BEST_MODEL,) if best else (MODEL,)
+    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    if path is None and not best and (checkpoint := find_checkpoint(folder)) is not None:
+        path = checkpoint / MODEL
+    return path
 
 
 def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm]:
-    """The config and the model of a run, without its replay buffer; of an unfinished run the last checkpoint.
+    """The config and the model of a run, without its replay buffer.
 
+    :param folder: of the run; an unfinished one gives the model of its last checkpoint
     :param best: the model of the best evaluation instead of the last one
     """
-    checkpoint = find_checkpoint(folder)
-    path = (
-        folder / MODEL
-        if (folder / MODEL).is_file()
-        else (checkpoint / MODEL if checkpoint else None)
-    )
-    if best:
-        path = folder / BEST_MODEL if (folder / BEST_MODEL).is_file() else None
+    path = _model_file(folder, best)
     if path is None or not (folder / CONFIG).is_file():
-        raise InvalidArgument(f"no trained run at {folder} (scripts/train.py makes one)")
+        raise InvalidArgument(f"no trained run at {folder} (`sb3-cpp train` makes one)")
     try:
         config = RunConfig(**read_config(folder))
     except TypeError as error:
-        raise InvalidArgument(
-            f"{folder / CONFIG} must be that of a run ({' '.join(str(error).split())})"
-        ) from None
+        raise InvalidArgument(f"{folder / CONFIG} must be that of a run ({error})") from None
     algorithm = get_algorithm(config.algorithm)
-    changes: dict[str, Any] = (
-        {"buffer_size": 1} if issubclass(algorithm, OffPolicyAlgorithm) else {}
-    )
+    off_policy = issubclass(algorithm, OffPolicyAlgorithm)
+    changes: dict[str, Any] = {"buffer_size": 1} if off_policy else {}
     try:
         return config, algorithm.load(path, **changes)
     except (
@@ -125,15 +137,15 @@ def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm
         raise InvalidArgument(f"{path} cannot be loaded as {config.algorithm}: {reason}") from None
 
 
-def _window(render: bool) -> str | None:
-    if not render:
-        return None
-    if sys.platform == "linux" and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
-        print("no display: playing without a window (--video FILE.gif records one)", flush=True)
-        return None
-    return "human"
+def load_run_normalization(env: VecEnv, folder: Path, best: bool = False) -> None:
+    """Give an environment that normalises the statistics of a run."""
+    normalizer, path = unwrap_vec_normalize(env), _model_file(folder, best)
+    if normalizer is None or path is None:
+        return
+    if path.parent == folder:
+        load_normalization(env, path.with_suffix(".npz"))
+    else:  # a checkpoint keeps them with the state of the training
+        ((normalizer.obs_rms, normalizer.ret_rms),) = read_normalization(path.parent)
 
 
 def action_probabilities(
@@ -142,16 +154,19 @@ def action_probabilities(
     deployed: bool = True,
     action_masks: np.ndarray | None = None,
 ) -> np.ndarray | None:
-    """Probabilities of the algorithm's own policy (deployed, or while learning) at one observation; None for DQN and QR-DQN,
-    which have values only."""
-    tensor, _ = model.policy.obs_to_tensor(observation)
-    with th.no_grad():
-        if isinstance(model, RegularizedDQN):
-            return np.atleast_2d(
-                model.action_probabilities(observation, action_masks, deployed=deployed)
-            )[0]
-        if isinstance(model, OnPolicyAlgorithm):
-            return model.policy.get_distribution(tensor).distribution.probs[0].cpu().numpy()  # type: ignore[union-attr]
+    """Probabilities of the actions at a batch of one observation; None for DQN and QR-DQN, which
+    have values only.
+
+    :param deployed: those of deterministic play, or else those of learning
+    :param action_masks: True for valid actions
+    """
+    if isinstance(model, RegularizedDQN):
+        return model.action_probabilities(observation, action_masks, deployed)[0]
+    if isinstance(model, OnPolicyAlgorithm):
+        tensor, _ = model.policy.obs_to_tensor(observation)
+        with th.no_grad():
+            probabilities = model.policy.get_distribution(tensor).distribution.probs  # type: ignore[union-attr]
+        return probabilities[0].cpu().numpy()
     return None
 
 
@@ -213,13 +228,7 @@ def check_video(path: str | Path) -> Path:
     path = Path(path)
     if path.suffix not in (".mp4", ".gif"):
         raise InvalidArgument(f"--video must end in .mp4 or .gif, got {str(path)!r}")
-    if path.suffix == ".mp4":
-        try:
-            import imageio_ffmpeg  # noqa: F401
-        except ImportError:
-            raise InvalidArgument(
-                "mp4 needs a further package: pip install 'sb3_cpp[video]'; or record a .gif"
-            ) from None
+    require("video", "PIL", *(["imageio_ffmpeg"] if path.suffix == ".mp4" else []))
     return path
 
 

@@ -1,60 +1,124 @@
-"""Environments by their id, as SB3's vector of environments: gymnasium's, MinAtar, Atari, and the paper's two."""
+"""Environments by their id, as SB3's vector of environments.
 
+An id is gymnasium's (``CartPole-v1``), one that a package registers (``package:Env-v0``), or a class
+(``package.module:EnvClass``). MinAtar and Atari games get their usual preprocessing.
+"""
+
+import copy
+import importlib
 import importlib.util
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
 from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecNormalize,
+    VecTransposeImage,
+    unwrap_vec_normalize,
+)
 from torch import nn
 
-from sb3_cpp.checks import InvalidArgument, suggestion
+from sb3_cpp import files
+from sb3_cpp.checks import InvalidArgument, require, suggestion
 
-# gymnasium learns these only when they are made
+# gymnasium knows these only after they were made once
 _GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
 _MINATAR = [f"MinAtar/{game}-v{version}" for game in _GAMES for version in (0, 1)]
 _PIXELS = 32  # side of one of the 10 x 10 cells of MinAtar in a picture
 
 
 def is_atari(env_id: str) -> bool:
-    return env_id.startswith("ALE/") or "NoFrameskip" in env_id
+    name = env_id.rpartition(":")[2]
+    return name.startswith("ALE/") or "NoFrameskip" in name
 
 
-def known_environments() -> list[str]:
-    """Ids that can be asked for (those of packages that are not imported by gymnasium itself only if installed)."""
-    if importlib.util.find_spec("ale_py"):
-        import ale_py
+def find_environment(env_id: str, gym_packages: Sequence[str] = ()) -> str | EnvSpec:
+    """What :func:`gymnasium.make` is given for an id; an unknown one is answered with the nearest.
 
-        gym.register_envs(ale_py)
-    return [*gym.registry, *_MINATAR]
+    :param env_id: an id, ``package:id`` or ``package.module:EnvClass``
+    :param gym_packages: packages to import first, because they register environments
+    """
+    for package in gym_packages:
+        _import(package, f"--gym-packages {package}")
+    package, _, name = env_id.rpartition(":")
+    module = _import(package, f"environment {env_id}") if package else None
+    if is_atari(env_id):
+        require("atari", "ale_py", "cv2")
+        _import("ale_py", env_id)  # registers the games
+    if name in _MINATAR:
+        require("minatar", "minatar")
+        return name
+    if name in gym.registry:
+        _check_dependencies(env_id, gym.registry[name])
+        return name
+    if callable(getattr(module, name, None)):
+        return EnvSpec(name, entry_point=f"{package}:{name}")
+    if module is not None:
+        raise InvalidArgument(
+            f"environment {env_id}: {package} neither registers {name!r} nor has a class of that "
+            f"name{_nearest(name, list(gym.registry))}"
+        )
+    if importlib.util.find_spec("ale_py"):  # for the suggestion
+        _import("ale_py", env_id)
+    known = [*gym.registry, *_MINATAR]
+    raise InvalidArgument(f"unknown environment {env_id!r}{_nearest(env_id, known)}")
 
 
-def check_environment(env_id: str) -> None:
-    """Refuse an id nobody knows, with the nearest ones."""
-    if is_atari(env_id) and not (
-        importlib.util.find_spec("ale_py") and importlib.util.find_spec("cv2")
-    ):
-        raise InvalidArgument(f"{env_id} needs further packages: pip install 'sb3_cpp[atari]'")
-    known = known_environments()
-    if env_id not in known:
-        raise InvalidArgument(f"unknown environment {env_id!r}{_nearest(env_id, known)}")
+def _import(package: str, place: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except (ImportError, ValueError, TypeError) as error:  # "", "." and ".a" are no names
+        raise InvalidArgument(f"{place}: cannot import {package!r} ({error})") from None
 
 
-def has_time_limit(env_id: str, max_episode_steps: int | None = None) -> bool:
+def _check_dependencies(env_id: str, spec: EnvSpec) -> None:
+    """Import the environment's class, which tells what is missing before anything is printed."""
+    try:
+        if isinstance(spec.entry_point, str):
+            load_env_creator(spec.entry_point)
+    except DependencyNotInstalled as error:
+        raise _missing(env_id, error) from None
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgument(f"environment {env_id} cannot be imported ({error})") from None
+
+
+def _missing(env_id: str, error: DependencyNotInstalled) -> InvalidArgument:
+    """With the extra of this package, if it has one, and else with gymnasium's advice."""
+    advice = " ".join(str(error).split())
+    for extra, word in (("box2d", "box2d"), ("video", "pygame")):
+        if word in advice.lower():
+            advice = f"pip install 'sb3_cpp[{extra}]'"
+    return InvalidArgument(f"{env_id} needs further packages: {advice}")
+
+
+def has_time_limit(
+    env_id: str, max_episode_steps: int | None = None, gym_packages: Sequence[str] = ()
+) -> bool:
     """Whether an episode ends whatever the agent does."""
     if max_episode_steps is not None or is_atari(env_id):
         return True
-    return env_id in gym.registry and gym.spec(env_id).max_episode_steps is not None
+    found = find_environment(env_id, gym_packages)
+    spec = gym.registry.get(found) if isinstance(found, str) else found
+    return spec is not None and spec.max_episode_steps is not None
 
 
 def _nearest(env_id: str, known: list[str]) -> str:
-    """Case and namespace do not count."""
+    """A suggestion for which case and namespace do not count."""
     short = {name.split("/")[-1].lower(): name for name in known} | {
         name.lower(): name for name in known
     }
@@ -70,41 +134,132 @@ def make_environment(
     seed: int | None = None,
     max_episode_steps: int | None = None,
     training: bool = True,
+    *,
+    gym_packages: Sequence[str] = (),
+    env_wrapper: Sequence[str | Mapping[str, Any]] = (),
+    normalize: bool | Mapping[str, Any] = False,
+    frame_stack: int | None = None,
+    vec_env: str = "dummy",
     **kwargs: Any,
 ) -> VecEnv:
-    """The environments of a run, each watched by SB3's Monitor; for Atari with the usual preprocessing.
+    """The environments of a run, each inside SB3's Monitor, layered as rl_zoo3 does.
 
-    :param env_id: as for ``gymnasium.make``, or ``MinAtar/Breakout-v1``
-    :param n_envs: how many, stepped one after the other in this process (Atari: in threads)
+    :param env_id: as for :func:`find_environment`
+    :param n_envs: number of environments (Atari: stepped in threads)
     :param seed: of the first reset
     :param max_episode_steps: time limit; None is the environment's own
-    :param training: for Atari, whether rewards are clipped and a lost life ends an episode
+    :param training: for Atari, whether rewards are clipped and a lost life ends an episode; for
+        ``normalize``, whether statistics are updated and rewards normalised
+    :param gym_packages: packages that register environments
+    :param env_wrapper: wrappers around each environment, outermost last: ``module.Class``, or
+        ``{module.Class: arguments}``
+    :param normalize: whether to wrap them in VecNormalize, or its arguments
+    :param frame_stack: number of observations to stack
+    :param vec_env: "dummy" steps them one after the other, "subproc" in a process each
     :param kwargs: of the environment
     """
-    check_environment(env_id)
+    found = find_environment(env_id, gym_packages)
     try:
         if is_atari(env_id):
-            return _make_atari(env_id, n_envs, seed, max_episode_steps, training, kwargs)
-        venv = DummyVecEnv([_thunk(env_id, max_episode_steps, kwargs) for _ in range(n_envs)])
+            if env_wrapper or normalize or frame_stack or vec_env != "dummy":
+                raise InvalidArgument(
+                    f"{env_id} has its own wrappers, frame stack and threads: env_wrapper, "
+                    "normalize, frame_stack and vec_env must not be set"
+                )
+            return _make_atari(str(found), n_envs, seed, max_episode_steps, training, kwargs)
+        wrappers = [_find_wrapper(entry) for entry in env_wrapper]
+
+        def make() -> gym.Env[Any, Any]:
+            chosen = find_environment(env_id, gym_packages)  # a worker has not imported anything
+            maker: Any = make_minatar if chosen in _MINATAR else gym.make
+            env = Monitor(maker(chosen, max_episode_steps=max_episode_steps, **kwargs))
+            for wrapper, arguments in wrappers:
+                env = wrapper(env, **arguments)
+            return env
+
+        def make_in_worker() -> gym.Env[Any, Any]:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then saves
+            return make()
+
+        if vec_env == "subproc":
+            make().close()  # a mistake is one line here, and a traceback per worker there
+            venv: VecEnv = SubprocVecEnv([make_in_worker] * n_envs)
+        else:
+            venv = DummyVecEnv([make] * n_envs)
     except DependencyNotInstalled as error:
-        extra = "box2d" if "box2d" in str(error).lower() else "video"
-        raise InvalidArgument(
-            f"{env_id} needs a further package: pip install 'sb3_cpp[{extra}]'"
-        ) from None
+        raise _missing(env_id, error) from None
     except TypeError as error:
         raise InvalidArgument(f"env_kwargs do not fit {env_id}: {error}") from None
     venv.seed(seed)
+    if normalize:
+        arguments = dict(normalize) if isinstance(normalize, Mapping) else {}
+        venv = VecNormalize(venv, training=training, **arguments)
+        venv.norm_reward = venv.norm_reward and training  # an evaluation reports what was earned
+    if frame_stack is not None:
+        venv = VecFrameStack(venv, frame_stack)
+    if is_image_space(venv.observation_space) and not is_image_space_channels_first(
+        venv.observation_space  # type: ignore[arg-type]
+    ):
+        venv = VecTransposeImage(venv)
     return venv
 
 
-def _thunk(
-    env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any]
-) -> Callable[[], gym.Env[Any, Any]]:
-    def make() -> gym.Env[Any, Any]:
-        maker = make_minatar if env_id in _MINATAR else gym.make
-        return Monitor(maker(env_id, max_episode_steps=max_episode_steps, **kwargs))
+def _find_wrapper(entry: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    ((path, arguments),) = ({entry: {}} if isinstance(entry, str) else entry).items()
+    module, _, name = path.rpartition(".")
+    wrapper = getattr(_import(module, f"env_wrapper {path}"), name, None)
+    if not callable(wrapper):
+        raise InvalidArgument(f"env_wrapper {path}: {module} has no class {name!r}")
+    return wrapper, dict(arguments or {})
 
-    return make
+
+# Statistics of VecNormalize, plain arrays beside a saved model
+
+
+def copy_normalization(source: VecEnv | None, target: VecEnv) -> None:
+    """Give an environment the statistics of another one, if both normalise."""
+    ours = unwrap_vec_normalize(target)
+    theirs = None if source is None else unwrap_vec_normalize(source)
+    if ours is not None and theirs is not None:
+        for name in ("obs_rms", "ret_rms"):
+            if hasattr(theirs, name):  # SB3 has no obs_rms with norm_obs=False
+                setattr(ours, name, copy.deepcopy(getattr(theirs, name)))
+
+
+def save_normalization(env: VecEnv | None, path: Path) -> None:
+    """Write the statistics of an environment that normalises; nothing for others."""
+    normalizer = None if env is None else unwrap_vec_normalize(env)
+    if normalizer is None:
+        return
+    arrays: dict[str, Any] = {
+        f"{name}/{field}": np.asarray(getattr(rms, field))
+        for name, rms in _statistics(normalizer).items()
+        for field in ("mean", "var", "count")
+    }
+    files.write_with(path, lambda part: np.savez(part, **arrays))
+
+
+def load_normalization(env: VecEnv, path: Path) -> None:
+    """Read the statistics of :func:`save_normalization` into an environment that normalises."""
+    normalizer = unwrap_vec_normalize(env)
+    if normalizer is None:
+        return
+    try:
+        with np.load(path) as saved:
+            for name, rms in _statistics(normalizer).items():
+                rms.mean, rms.var = saved[f"{name}/mean"], saved[f"{name}/var"]
+                rms.count = float(saved[f"{name}/count"])
+    except (OSError, KeyError, ValueError, EOFError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidArgument(f"{path} has no statistics of VecNormalize ({reason})") from None
+
+
+def _statistics(normalizer: VecNormalize) -> dict[str, RunningMeanStd]:
+    """Its running means and variances by name; those of a dict of observations by their key."""
+    observations = getattr(normalizer, "obs_rms", None)
+    if not isinstance(observations, dict):
+        observations = {} if observations is None else {"": observations}
+    return {f"obs/{key}": rms for key, rms in observations.items()} | {"ret": normalizer.ret_rms}
 
 
 def _make_atari(
@@ -115,9 +270,10 @@ def _make_atari(
     training: bool,
     kwargs: dict[str, Any],
 ) -> VecEnv:
-    """ALE's native environments, or one that can be seen; a lost life and clipped rewards are for training only.
+    """ALE's native environments, or one that renders.
 
-    ``native: false`` is for runs that must be resumed exactly: SB3's wrappers around one emulator whose state can be saved.
+    ``native: false`` is for runs that must be resumed exactly: SB3's wrappers around one emulator,
+    whose state can be saved.
     """
     from sb3_cpp.atari import make_atari_vec_env, make_render_env
 
@@ -130,7 +286,8 @@ def _make_atari(
     if not native and (n_envs > 1 or max_episode_steps is not None):
         limit = "none" if max_episode_steps is None else max_episode_steps
         raise InvalidArgument(
-            f"env_kwargs: native: false needs n_envs: 1 and no max_episode_steps, got {n_envs} environments and {limit}"
+            f"env_kwargs: native: false needs n_envs: 1 and no max_episode_steps, got {n_envs} "
+            f"environments and {limit}"
         )
     if mode is not None or not native:
         return make_render_env(env_id, seed, **settings)
@@ -140,7 +297,7 @@ def _make_atari(
 
 
 class MinAtarEnv(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
-    """A MinAtar game with channels first: shape (channels, 10, 10), values 0 and 1, and a picture of ``_PIXELS`` a cell."""
+    """A MinAtar game with channels first, shape (channels, 10, 10), and a picture to look at."""
 
     def __init__(self, env: gym.Env[np.ndarray, int]) -> None:
         super().__init__(env)
@@ -164,16 +321,12 @@ class MinAtarEnv(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
 
 
 def make_minatar(env_id: str, **kwargs: Any) -> gym.Env[np.ndarray, int]:
-    """A game by its id, ``MinAtar/Breakout-v1`` (v1: only the actions that do something, v0: all six)."""
-    try:
-        from minatar.gym import register_envs
-    except ImportError as error:
-        raise InvalidArgument(
-            f"{env_id} needs MinAtar: pip install 'sb3_cpp[minatar]' ({error})"
-        ) from None
+    """A game by its id, ``MinAtar/Breakout-v1`` (v1: the minimal action set, v0: all six actions)."""
+    from minatar.gym import register_envs
+
     if env_id not in gym.registry:
         register_envs()
-    # Its reset does not seed gymnasium's generator, which it does not use; the checker would say so at every start
+    # Its reset does not seed gymnasium's generator, which it does not use; the checker would warn
     return MinAtarEnv(gym.make(env_id, disable_env_checker=True, **kwargs))
 
 

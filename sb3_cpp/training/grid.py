@@ -18,7 +18,7 @@ from sb3_cpp.run_folder import FAILURE, command_line, is_finished
 from sb3_cpp.training.algorithms import check_values
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
 from sb3_cpp.training.run import check_folder, make_model, make_run_environment
-from sb3_cpp.training.suites import RunConfig, Suite, load_suite, parse_overrides
+from sb3_cpp.training.suites import RunConfig, Suite, load_suite, note_unlisted, parse_overrides
 
 _MAX_ROWS = 30
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupted": "yellow"}
@@ -33,6 +33,7 @@ def benchmark(
     first_seed: int = 0,
     n_timesteps: int | None = None,
     params: Sequence[str] = (),
+    gym_packages: Sequence[str] = (),
     jobs: int = 1,
     dask: str | None = None,
     retry: bool = False,
@@ -47,18 +48,21 @@ def benchmark(
     :param first_seed: the first of them
     :param n_timesteps: steps of each run, if not the suite's
     :param params: ``key:value`` overrides
+    :param gym_packages: packages that register environments
     :param jobs: processes on this machine
     :param dask: address of a Dask scheduler to train on instead
     :param retry: train failed cells again
     :param root: folder of all runs
     """
-    overrides = parse_overrides(list(params), {"n_timesteps": n_timesteps})
+    given = {"n_timesteps": n_timesteps, "gym_packages": list(gym_packages) or None}
+    overrides = parse_overrides(list(params), given)
     check_number("--seeds", seeds, 1)
     check_number("--jobs", jobs, 1)
-    cells = make_cells(
-        load_suite(suite), algos, envs, range(first_seed, first_seed + seeds), overrides, root
-    )
+    chosen = load_suite(suite)
+    cells = make_cells(chosen, algos, envs, range(first_seed, first_seed + seeds), overrides, root)
     waiting = select_unfinished(cells, retry)
+    for env in dict.fromkeys(envs):
+        note_unlisted(chosen, env)
     done = sum(cell.state == "finished" for cell in cells)
     print(f"{len(cells)} cells: {done} finished before, {len(waiting)} to train", flush=True)
     if waiting:
@@ -80,7 +84,9 @@ def make_cells(
 ) -> list[Cell]:
     """The cells of a grid: environments x algorithms x seeds."""
     for env in envs:
-        if env not in suite.envs:
+        if ":" in env or "gym_packages" in overrides:  # somebody's own, which no suite knows
+            suite.check_environment(env, overrides)
+        elif env not in suite.envs:
             raise InvalidArgument(
                 f"suite {suite.name} has no environment {env!r}{suggestion(env, suite.envs)}"
             )

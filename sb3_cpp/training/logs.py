@@ -32,6 +32,7 @@ from sb3_cpp.run_folder import (
     read_evaluations,
     write_status,
 )
+from sb3_cpp.training.environments import copy_normalization, save_normalization
 
 PATIENCE = 30.0  # seconds that a signal waits for the end of an evaluation
 _CSV_LOGS = (MONITOR, PROGRESS, ITERATIONS)
@@ -88,9 +89,10 @@ def _save_evaluations(path: Path, arrays: dict[str, Any]) -> None:
 
 
 def save_model(model: BaseAlgorithm, path: Path) -> None:
-    """Write model.zip or best_model.zip, without the attributes of a resumed model."""
+    """Write model.zip or best_model.zip, and what normalises its observations beside it."""
     zipped = io.BytesIO()
     model.save(zipped)
+    save_normalization(model.get_env(), path.with_suffix(".npz"))
     files.write_bytes(path, zipped.getvalue())
 
 
@@ -219,6 +221,7 @@ class EvaluationCallback(BaseCallback):
     def evaluate(self) -> None:
         seed = 1_000_003 * (self.seed + 1) + len(self.timesteps) * self.env.num_envs
         self.env.seed(seed % (2**32 - self.env.num_envs))  # MinAtar takes no larger ones
+        copy_normalization(self.model.get_env(), self.env)
         returns, lengths = evaluate_policy(
             self.model,
             self.env,

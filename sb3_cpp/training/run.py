@@ -57,8 +57,13 @@ from sb3_cpp.training.algorithms import (
     hyperparameter_defaults,
     resolve_classes,
 )
-from sb3_cpp.training.environments import has_time_limit, is_atari, make_environment
-from sb3_cpp.training.suites import RunConfig
+from sb3_cpp.training.environments import (
+    has_time_limit,
+    is_atari,
+    load_normalization,
+    make_environment,
+)
+from sb3_cpp.training.suites import DEFAULTS, RunConfig
 
 
 class StopRun(Exception):
@@ -113,7 +118,9 @@ def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) ->
             f"{folder} holds files but no readable {CONFIG}; remove it or choose another -f "
             f"({error})"
         ) from None
-    stored, stored_defaults = record["config"], record.get("class_defaults") or {}
+    # An earlier version did not have some settings: they were as their defaults are
+    stored = {**DEFAULTS, **record["config"]}
+    stored_defaults = record.get("class_defaults") or {}
     new, new_defaults = config.plain(), class_defaults(config)
     differences = _differences(
         _with_defaults(stored, stored_defaults, new, new_defaults),
@@ -200,9 +207,22 @@ def _is_inside(path: Path | None, folder: Path) -> bool:
 def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any) -> VecEnv:
     """The environments that a run trains on, or those it is evaluated on."""
     n_envs, seed = (config.n_envs, config.seed) if training else (config.eval_envs, None)
-    env_kwargs = {**config.env_kwargs, **kwargs}
+    normalize = config.normalize
+    if normalize:  # as rl_zoo3: returns are discounted as the algorithm discounts them
+        gamma = config.hyperparameters.get("gamma", 0.99)
+        normalize = {"gamma": gamma, **(normalize if isinstance(normalize, dict) else {})}
     return make_environment(
-        config.env, n_envs, seed, config.max_episode_steps, training, **env_kwargs
+        config.env,
+        n_envs,
+        seed,
+        config.max_episode_steps,
+        training,
+        gym_packages=config.gym_packages,
+        env_wrapper=config.env_wrapper,
+        normalize=normalize,
+        frame_stack=config.frame_stack,
+        vec_env=config.vec_env if training else "dummy",
+        **{**config.env_kwargs, **kwargs},
     )
 
 
@@ -232,7 +252,11 @@ def _load_model(config: RunConfig, env: VecEnv, source: Path) -> tuple[BaseAlgor
     algorithm = get_algorithm(config.algorithm)
     try:
         if source.is_file():
-            return algorithm.load(source, env=env), source
+            model = algorithm.load(source, env=env)
+            model.num_timesteps = 0  # a new run with a trained model
+            if (statistics := source.with_suffix(".npz")).is_file():
+                load_normalization(env, statistics)
+            return model, source
         return _load_checkpoint(algorithm, source, env)
     except DamagedCheckpoint:
         raise
@@ -321,7 +345,8 @@ def train_run(
             "prolongs the run, another --seed or -f starts a new one from this model"
         )
     if source is not None and not extends:
-        print(loading.FOREIGN.format(source), flush=True)
+        if not _is_inside(source, Path(root)):  # a user's own runs need no warning
+            print(loading.FOREIGN.format(source), flush=True)
         values = _stored_hyperparameters(source)
         config = replace(config, start_from=str(source), hyperparameters=values)
     # Only the length of a run may change when it is extended
@@ -472,7 +497,7 @@ class _Run:
             callbacks.append(IterationCallback(folder / ITERATIONS))
         evaluation = None
         if config.evaluate_every:
-            ends = has_time_limit(config.env, config.max_episode_steps)
+            ends = has_time_limit(config.env, config.max_episode_steps, config.gym_packages)
             evaluation = logs.EvaluationCallback(
                 make_run_environment(config, training=False),
                 folder,

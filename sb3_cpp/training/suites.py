@@ -9,25 +9,30 @@ what that suite states about it; a variant with ``algorithm: cpp`` starts from t
 Plain YAML: nothing is evaluated, nothing unknown is accepted.
 """
 
+import inspect
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from stable_baselines3.common.vec_env import VecNormalize
 
 import sb3_cpp
-from sb3_cpp.checks import InvalidArgument, check_number, suggestion
+from sb3_cpp.checks import InvalidArgument, check_choice, check_number, suggestion
+from sb3_cpp.run_folder import folder_name
 from sb3_cpp.training.algorithms import (
     algorithm_names,
     check_hyperparameters,
     get_algorithm,
     hyperparameter_defaults,
 )
+from sb3_cpp.training.environments import find_environment
 
 Settings = TypeVar("Settings")
 
+CUSTOM = "custom"  # runs of environments that are in no suite
 SECTIONS = ("default", "shared", "envs", "algos", "search")
 _PACKAGE = Path(sb3_cpp.__file__).parent
 # A user's own folder comes first; a wheel has the files inside the package, a clone beside it
@@ -41,7 +46,13 @@ class RunConfig:
     :param algo: the name in the suite and of the run's folder
     :param algorithm: the registered algorithm behind it (the same, unless the suite says otherwise)
     :param n_envs: environments stepped together
+    :param vec_env: "dummy" steps them one after the other, "subproc" in a process each
     :param env_kwargs: arguments of the environment
+    :param gym_packages: packages to import because they register environments
+    :param env_wrapper: wrappers around each environment: ``module.Class``, ``{module.Class:
+        arguments}``, or a list of these
+    :param normalize: whether to wrap the environments in VecNormalize, or its arguments
+    :param frame_stack: number of observations to stack
     :param max_episode_steps: time limit; None is the environment's own
     :param eval_freq: steps between evaluations; None for 20 in the run, a number below 1 for none
     :param eval_episodes: episodes of one evaluation
@@ -59,7 +70,12 @@ class RunConfig:
     n_timesteps: int
     algorithm: str
     n_envs: int = 1
+    vec_env: str = "dummy"
     env_kwargs: dict[str, Any] = field(default_factory=dict)
+    gym_packages: list[str] = field(default_factory=list)
+    env_wrapper: list[str | dict[str, Any]] = field(default_factory=list)
+    normalize: bool | dict[str, Any] = False
+    frame_stack: int | None = None
     max_episode_steps: int | None = None
     eval_freq: int | None = None
     eval_episodes: int = 5
@@ -71,7 +87,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._check_whole("seed", 0)
-        for name in ("n_timesteps", "n_envs", "eval_episodes", "eval_envs", "max_episode_steps"):
+        for name in (
+            *("n_timesteps", "n_envs", "eval_episodes", "eval_envs"),
+            *("max_episode_steps", "frame_stack"),
+        ):
             self._check_whole(name, 1)
         for name in ("eval_freq", "save_freq"):
             self._check_whole(name, -1e18)
@@ -86,14 +105,52 @@ class RunConfig:
                 raise InvalidArgument(
                     f"{name} must be a mapping of names to values, got {getattr(self, name)!r}"
                 )
+        self._check_layers()
         if "render_mode" in self.env_kwargs:
             raise InvalidArgument(
                 "env_kwargs must not have a render_mode: nobody watches while a run trains"
             )
 
+    def _check_layers(self) -> None:
+        """What is put around the environments."""
+        check_choice("vec_env", self.vec_env, ("dummy", "subproc"))
+        if not isinstance(self.gym_packages, list) or not all(
+            isinstance(package, str) for package in self.gym_packages
+        ):
+            raise InvalidArgument(
+                f"gym_packages must be a list of package names, got {self.gym_packages!r}"
+            )
+        given = self.env_wrapper
+        wrappers = given if isinstance(given, list) else [] if given is None else [given]
+        for entry in wrappers:
+            ((path, arguments),) = (
+                entry.items() if isinstance(entry, dict) and len(entry) == 1 else [(entry, {})]
+            )
+            if not isinstance(path, str) or not isinstance(arguments or {}, Mapping):
+                raise InvalidArgument(
+                    f"env_wrapper must be module.Class, {{module.Class: arguments}} or a list of "
+                    f"these, got {entry!r}"
+                )
+        object.__setattr__(self, "env_wrapper", wrappers)
+        if not isinstance(self.normalize, bool):
+            if not isinstance(self.normalize, Mapping):
+                raise InvalidArgument(
+                    f"normalize must be true, false or arguments of VecNormalize, "
+                    f"got {self.normalize!r}"
+                )
+            known = list(inspect.signature(VecNormalize).parameters)[2:]
+            for name, value in self.normalize.items():
+                if name not in known:
+                    raise InvalidArgument(
+                        f"normalize: VecNormalize has no argument {name!r}"
+                        f"{suggestion(str(name), known)}"
+                    )
+                if name in ("clip_obs", "clip_reward", "gamma", "epsilon"):
+                    check_number(f"normalize.{name}", value, 0.0, low_open=True)
+
     def _check_whole(self, name: str, low: float) -> None:
         value = getattr(self, name)
-        if value is None and name in ("max_episode_steps", "eval_freq", "save_freq"):
+        if value is None and name in ("max_episode_steps", "frame_stack", "eval_freq", "save_freq"):
             return
         number = check_number(name, value, low)
         if number != int(number):
@@ -111,9 +168,7 @@ class RunConfig:
         return max(self.n_timesteps // 10, 1) if self.save_freq is None else max(self.save_freq, 0)
 
     def folder(self, root: str | Path) -> Path:
-        return (
-            Path(root) / self.suite / self.algo / self.env.replace("/", "-") / f"seed_{self.seed}"
-        )
+        return Path(root) / self.suite / self.algo / folder_name(self.env) / f"seed_{self.seed}"
 
     def plain(self) -> dict[str, Any]:
         """For config.yml."""
@@ -123,6 +178,12 @@ class RunConfig:
         return f"{self.algo} {self.env} seed {self.seed}"
 
 
+# Settings that every run has without saying so
+DEFAULTS: dict[str, Any] = {
+    f.name: f.default_factory() if callable(f.default_factory) else f.default
+    for f in fields(RunConfig)
+    if f.default is not MISSING or f.default_factory is not MISSING
+}
 RUN_KEYS = tuple(
     f.name
     for f in fields(RunConfig)
@@ -140,6 +201,14 @@ class Suite:
     algos: dict[str, dict[str, Any]] = field(default_factory=dict)
     search: dict[str, dict[str, Any]] = field(default_factory=dict)
     default: bool = False
+
+    def check_environment(self, env: str, overrides: Mapping[str, Any]) -> None:
+        """Refuse an unknown environment, after the import of packages that register some."""
+        stated = (overrides, self.envs.get(env) or {}, self.shared)
+        packages: Any = next(
+            (place["gym_packages"] for place in stated if "gym_packages" in place), []
+        )
+        find_environment(env, packages if isinstance(packages, list) else [])
 
     def run_config(
         self, algo: str, env: str, seed: int, overrides: Mapping[str, Any] | None = None
@@ -278,7 +347,7 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
 
 
 def suite_of(env: str) -> Suite:
-    """The default suite of an environment; an empty one called ``custom`` if it has none."""
+    """The default suite of an environment; an empty one if it has none."""
     for place in _PLACES:
         suites = [load_suite(path) for path in _suite_files(place)]
         found = [suite for suite in suites if suite.default and env in suite.envs]
@@ -287,7 +356,22 @@ def suite_of(env: str) -> Suite:
             raise InvalidArgument(f"{env} has several default suites, {names}: choose with --suite")
         if found:
             return found[0]
-    return Suite("custom", search=default_search())
+    return Suite(CUSTOM, search=default_search())
+
+
+def choose_suite(env: str, name: str | None, overrides: Mapping[str, Any]) -> Suite:
+    """The suite of a command, by name or the environment's default."""
+    suite = load_suite(name) if name is not None else suite_of(env)
+    suite.check_environment(env, overrides)
+    return suite
+
+
+def note_unlisted(suite: Suite, env: str) -> None:
+    """Say that an environment is trained with settings that nobody chose for it."""
+    if env not in suite.envs:
+        settings = "the shared settings of the suite and " if suite.shared else ""
+        place = "any suite" if suite.name == CUSTOM else f"suite {suite.name}"
+        print(f"note: {env} is not in {place}: {settings}class defaults are used", flush=True)
 
 
 def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -12,13 +12,22 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import WANDB_ID, command_line
 from sb3_cpp.threads import torch_threads
+from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.training.enjoy import load_run
-from sb3_cpp.training.environments import check_environment, has_time_limit, make_environment
+from sb3_cpp.training.environments import has_time_limit, make_environment
 from sb3_cpp.training.run import Outcome, RunFailed, train_run
-from sb3_cpp.training.suites import RUN_KEYS, RunConfig, load_suite, parse_overrides, suite_of
+from sb3_cpp.training.suites import (
+    RUN_KEYS,
+    RunConfig,
+    choose_suite,
+    load_suite,
+    note_unlisted,
+    parse_overrides,
+)
 
 
 def train(
@@ -29,6 +38,7 @@ def train(
     suite: str | None = None,
     n_timesteps: int | None = None,
     params: Sequence[str] = (),
+    gym_packages: Sequence[str] = (),
     eval_freq: int | None = None,
     eval_episodes: int | None = None,
     save_freq: int | None = None,
@@ -40,8 +50,8 @@ def train(
     n_threads: int | None = None,
 ) -> int:
     """Train one run and say where it is; returns the exit code of the script."""
-    check_environment(env)
     given = {
+        "gym_packages": list(gym_packages) or None,
         "n_timesteps": n_timesteps,
         "eval_freq": eval_freq,
         "eval_episodes": eval_episodes,
@@ -50,15 +60,20 @@ def train(
     overrides = parse_overrides(list(params), given)
     if n_threads is not None:
         check_whole_number("--num-threads", n_threads, 1)
-    config = (load_suite(suite) if suite is not None else suite_of(env)).run_config(
-        algo, env, seed, overrides
-    )
+    chosen = choose_suite(env, suite, overrides)
+    config = chosen.run_config(algo, env, seed, overrides)
     if start_from is not None:
         _check_start(Path(start_from).resolve(), config.folder(root).resolve(), overrides)
     make_writers = _check_writers(config, tensorboard, track)
-    if config.evaluate_every and not has_time_limit(env, config.max_episode_steps):
+    note_unlisted(chosen, env)
+    if advice := target_period_advice(config):
+        print(advice, flush=True)
+    if config.evaluate_every and not has_time_limit(
+        env, config.max_episode_steps, config.gym_packages
+    ):
         print(
-            f"note: {env} has no time limit, so an evaluation may never end; -params max_episode_steps:N sets one",
+            f"note: {env} has no time limit, so an evaluation may never end; "
+            "-params max_episode_steps:N sets one",
             flush=True,
         )
     print(f"{config.name()}: {config.n_timesteps:,} steps into {config.folder(root)}", flush=True)
@@ -79,6 +94,25 @@ def train(
         return 1
     print(_conclusion(outcome))
     return outcome.exit_code
+
+
+def target_period_advice(config: RunConfig) -> str | None:
+    """A line for a run that is too short for the target period of its class."""
+    algorithm = get_algorithm(config.algorithm)
+    if not issubclass(algorithm, RegularizedDQN) or (
+        "target_update_interval" in config.hyperparameters
+    ):
+        return None
+    values = {**hyperparameter_defaults(algorithm), **config.hyperparameters}
+    period = values["target_update_interval"]
+    steps = config.n_timesteps - values["learning_starts"]
+    if steps // period >= 100:
+        return None
+    return (
+        f"advice: {config.n_timesteps:,} steps with a target period of {period:,} are "
+        f"K = {max(steps // period, 0)} target updates, where the paper has about 600; "
+        f"-params target_update_interval:{max(steps // 600, 10)} suits them better"
+    )
 
 
 def _check_start(source: Path, folder: Path, overrides: dict[str, Any]) -> None:

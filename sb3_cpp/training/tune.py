@@ -11,12 +11,11 @@ import numpy as np
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.metrics import oscillation
-from sb3_cpp.run_folder import MODEL, command_line
+from sb3_cpp.run_folder import MODEL, command_line, folder_name
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
-from sb3_cpp.training.environments import check_environment
 from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.run import RunFailed, RunLocked, StopRun, locked, train_run
-from sb3_cpp.training.suites import Suite, load_suite, merge, parse_overrides, suite_of
+from sb3_cpp.training.suites import Suite, choose_suite, merge, note_unlisted, parse_overrides
 
 try:
     import optuna
@@ -150,6 +149,7 @@ def tune(
     top_seeds: int = 3,
     heartbeat: int = 60,
     params: Sequence[str] = (),
+    gym_packages: Sequence[str] = (),
     root: str = "runs",
 ) -> int:
     """Work on a study until it has its trials, then re-evaluate the best; returns the exit code.
@@ -169,6 +169,7 @@ def tune(
     :param top_seeds: their number of seeds
     :param heartbeat: seconds between the heartbeats of a database's worker
     :param params: ``key:value`` settings that are not searched
+    :param gym_packages: packages that register environments
     :param root: folder of all runs
     """
     for name, number, low in (
@@ -183,9 +184,8 @@ def tune(
         check_number(name, number, low)
     check_choice("--objective", objective, ("return", "pareto"))
     check_choice("--pruner", pruner, ("median", "none"))
-    check_environment(env)
-    chosen = load_suite(suite) if suite is not None else suite_of(env)
-    overrides = parse_overrides(list(params))
+    overrides = parse_overrides(list(params), {"gym_packages": list(gym_packages) or None})
+    chosen = choose_suite(env, suite, overrides)
     for key in ("n_timesteps", "eval_freq", "save_freq", "keep_checkpoint"):
         if key in overrides:
             raise InvalidArgument(f"-params must not have {key}, which the search itself decides")
@@ -206,7 +206,8 @@ def tune(
             "but noise; raise -n or lower -params learning_starts:N",
             flush=True,
         )
-    name = study or f"{algo}_{env.replace('/', '-')}"
+    note_unlisted(chosen, env)
+    name = study or f"{algo}_{folder_name(env)}"
     folder = Path(root) / "tune" / name
     search = Search(
         chosen, algo, env, n_timesteps, tuple(range(seeds_per_trial)), overrides, folder

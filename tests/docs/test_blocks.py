@@ -3,7 +3,7 @@
 Blocks of one page run in order in one folder, as a reader would type them. A comment above a block
 shortens or excuses it: ``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that must
 be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the slow
-tier.
+tier, ``file name`` writes the block to a file.
 """
 
 import re
@@ -19,7 +19,7 @@ from sb3_cpp import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<marker>[^\n]*) -->\n)?^```(?P<language>python|bash)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- test: (?P<marker>[^\n]*) -->\n)?^```(?P<language>python|bash|yaml)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -29,20 +29,25 @@ class Block(NamedTuple):
     text: str
     skip: str
     slow: bool
+    file: str = ""
 
 
 def read_block(match: re.Match[str]) -> Block:
-    text, skip, slow = match["text"], "", False
+    text, skip, slow, file = match["text"], "", False, ""
     for word in filter(None, (word.strip() for word in (match["marker"] or "").split("|"))):
         if word.startswith("skip,"):
             skip = word.removeprefix("skip,").strip()
         elif word == "slow":
             slow = True
+        elif word.startswith("file "):
+            file = word.removeprefix("file ")
         else:
             old, new = word.split(" => ")
             assert old in text, f"{old!r} of the marker is not in the block"
             text = text.replace(old, new)
-    return Block(match["language"], text, skip, slow)
+    if match["language"] == "yaml" and not file:
+        skip = "an example of a format"
+    return Block(match["language"], text, skip, slow, file)
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -87,7 +92,9 @@ def test_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.Mon
     for block in PAGES[name]:
         if block.skip:
             continue
-        if block.language == "python":
+        if block.file:
+            Path(block.file).write_text(block.text, encoding="utf-8")
+        elif block.language == "python":
             exec(compile(block.text, name, "exec"), {"__name__": "__main__"})
         else:
             for command in commands_of(block.text):
@@ -102,8 +109,10 @@ def test_markers_shorten_and_excuse_blocks() -> None:
         "<!-- test: 50_000 => 300 | slow -->\n```python\nlearn(50_000)\n```\n\n"
         "<!-- test: skip, needs a cluster -->\n```bash\ndask worker\n```\n"
         "```bash\nsb3-cpp train \\\n  -n 5  # short\n```\n"
+        "<!-- test: file a.yml -->\n```yaml\nenvs: {}\n```\n"
     )
-    python, dask, train = blocks_of(page)
+    python, dask, train, suite = blocks_of(page)
+    assert (suite.file, suite.text) == ("a.yml", "envs: {}\n")
     assert (python.text, python.slow) == ("learn(300)\n", True)
     assert dask.skip == "needs a cluster"
     assert commands_of(train.text) == [["sb3-cpp", "train", "-n", "5"]]

@@ -7,7 +7,7 @@ from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.training.environments import check_environment, make_environment, make_minatar
+from sb3_cpp.training.environments import find_environment, make_environment, make_minatar
 
 
 def test_minatar_is_channels_first_and_ends_at_its_time_limit() -> None:
@@ -60,7 +60,7 @@ def test_environments_are_watched_by_a_monitor(env_id: str) -> None:
 )
 def test_an_unknown_environment_is_answered_with_the_nearest(env_id: str, meant: str) -> None:
     with pytest.raises(InvalidArgument, match=f"did you mean .*{meant}"):
-        check_environment(env_id)
+        find_environment(env_id)
 
 
 def test_missing_packages_and_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

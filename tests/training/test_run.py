@@ -301,22 +301,35 @@ def test_a_run_from_an_old_model_records_the_defaults_of_that_time(tmp_path: Pat
     )
 
 
-def test_a_run_can_start_from_the_model_of_another(tmp_path: Path) -> None:
+def test_a_run_can_start_from_the_model_of_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = train_run(small_config(), tmp_path, show="nothing")
-    config = small_config(seed=1, n_timesteps=700)
-    second = train_run(config, tmp_path, show="nothing", start_from=first.folder / "model.zip")
-    assert second.timesteps >= 700
+    model = first.folder / "model.zip"
+    config = small_config(seed=1, n_timesteps=300)  # its own steps, whatever the donor's are
+    second = train_run(config, tmp_path, show="nothing", start_from=model)
+    assert 300 <= second.timesteps < 308  # whole rollouts of 8 steps
     record = yaml.safe_load((second.folder / "config.yml").read_text())["config"]
-    assert record["start_from"] == str(first.folder / "model.zip")
-    with pytest.raises(
-        InvalidArgument, match="-n is the length of the whole run and must be larger"
-    ):
-        train_run(
-            small_config(seed=2, n_timesteps=300), tmp_path, start_from=first.folder / "model.zip"
-        )
+    assert record["start_from"] == str(model)
+    assert "elsewhere" not in capsys.readouterr().out
+    other = tmp_path / "another"
+    train_run(config, other, show="nothing", start_from=model)
+    assert "model.zip comes from elsewhere" in capsys.readouterr().out
     with pytest.raises(InvalidArgument, match="no checkpoint at"):
         train_run(small_config(seed=3), tmp_path, start_from=tmp_path / "nowhere")
-    assert not (tmp_path / "classic/cpp/CartPole-v1/seed_2").exists()
+    assert not (tmp_path / "classic/cpp/CartPole-v1/seed_3").exists()
+
+
+def test_a_run_of_a_version_with_fewer_settings_is_resumed(tmp_path: Path) -> None:
+    folder = train_run(small_config(), tmp_path, show="nothing").folder
+    path = folder / "config.yml"
+    record = yaml.safe_load(path.read_text())
+    for key in ("vec_env", "gym_packages", "env_wrapper", "normalize", "frame_stack"):
+        del record["config"][key]
+    path.write_text(yaml.safe_dump(record))
+    assert train_run(small_config(), tmp_path, show="nothing").state == "kept"
+    with pytest.raises(InvalidArgument, match="normalize: False there, True here"):
+        train_run(small_config(normalize=True), tmp_path, show="nothing")
 
 
 def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
