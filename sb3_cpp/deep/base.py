@@ -36,12 +36,14 @@ from sb3_cpp.deep import compiled, health, masks
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import Caution, Rule
 from sb3_cpp.deep.fast import (
+    PRECISIONS,
     NumpyNetwork,
     Preprocessor,
     acts_greedily,
     has_modes,
     must_call,
     run_preprocessed,
+    set_precision,
     speed_up,
 )
 from sb3_cpp.deep.fused_adam import (
@@ -95,6 +97,8 @@ class RegularizedDQN(DQN):
         only. None: off for this class, for parity with SB3, and on for every algorithm
     :param compile: compile the gradient step (see ``deep/compiled.py``), which needs the fast path
         and a C++ compiler. None: for runs long enough to repay the compilation
+    :param precision: of the features extractor of image networks, on the fast path: "fp32", "bf16",
+        or "auto", which is "bf16" where the hardware has it. Everything else is float32
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -141,11 +145,12 @@ class RegularizedDQN(DQN):
         averaging: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
+        precision: str = "fp32",
         _init_setup_model: bool = True,
     ) -> None:
         # Our own state comes before super().__init__(), which builds the model and may need it
         self.loss, self.behaviour, self.averaging = loss, behaviour, averaging
-        self.fast, self.compile = fast, compile
+        self.fast, self.compile, self.precision = fast, compile, precision
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
         self.callback_states: dict[str, Any] = {}  # what callbacks must find again after a resume
@@ -184,6 +189,7 @@ class RegularizedDQN(DQN):
         self.behaviour = check_choice("behaviour", self.behaviour, ("epsilon_greedy", "boltzmann"))
         self.averaging = check_whole_number("averaging", self.averaging, 0)
         self.fast = type(self) is not RegularizedDQN if self.fast is None else bool(self.fast)
+        self.precision = check_choice("precision", self.precision, PRECISIONS)
         if self.compile is not None:
             self.compile = bool(self.compile)
         if not issubclass(self.policy_class, DQNPolicy):
@@ -222,6 +228,7 @@ class RegularizedDQN(DQN):
         self._numpy_network: NumpyNetwork | None = None
         if self.fast:
             speed_up(self.policy)
+            set_precision(self.policy, self.precision)
             if all(Preprocessor.supports(network) for network in chain(*self._network_pairs())):
                 self._preprocessor = Preprocessor(self.q_net)
                 unchanged = type(self).predict is RegularizedDQN.predict and not self._has_modes

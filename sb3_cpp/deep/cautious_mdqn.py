@@ -81,6 +81,7 @@ class CautiousMDQN(MDQN):
         averaging: int = 2000,
         fast: bool | None = None,
         compile: bool | None = None,
+        precision: str = "fp32",
         _init_setup_model: bool = True,
     ) -> None:
         self.zeta, self.rho1, self.rho2, self.projection_coef = zeta, rho1, rho2, projection_coef
@@ -92,7 +93,7 @@ class CautiousMDQN(MDQN):
             tensorboard_log, policy_kwargs, verbose, seed, device, alpha=alpha,
             temperature=temperature, munchausen_clip=munchausen_clip, loss=loss,
             behaviour=behaviour, averaging=averaging, fast=fast, compile=compile,
-            _init_setup_model=_init_setup_model,
+            precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:

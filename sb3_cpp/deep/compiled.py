@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch as th
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFrequencyUnit
+from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
-from torch.func import functional_call
 
 from sb3_cpp.coefficients import track
 from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.fast import must_call
+from sb3_cpp.deep.fast import functional_forward, must_call
 from sb3_cpp.deep.fused_adam import CLEAR_EVERY, FusedAdam, clear_tiny_moments
 from sb3_cpp.deep.policies import MlpPolicy
 
@@ -178,7 +178,8 @@ class CompiledUpdate:
 
         def forward(network: nn.Module, observations: Any) -> th.Tensor:
             named = dict(zip(self._names[network], weights[network]))
-            return functional_call(network, named, (observations,))
+            assert isinstance(network, QNetwork)
+            return functional_forward(network, named, observations)
 
         with th.enable_grad():
             observations, next_observations, actions, rewards, dones = batch

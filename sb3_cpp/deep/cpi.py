@@ -75,6 +75,7 @@ class DeepCPI(ActingDQN):
         averaging: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
+        precision: str = "fp32",
         _init_setup_model: bool = True,
     ) -> None:
         self.zeta, self.rho1, self.rho2, self.r_max = zeta, rho1, rho2, r_max
@@ -84,7 +85,8 @@ class DeepCPI(ActingDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, _init_setup_model=_init_setup_model,
+            averaging=averaging, fast=fast, compile=compile, precision=precision,
+            _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:

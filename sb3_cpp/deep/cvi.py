@@ -73,6 +73,7 @@ class CVI(RegularizedDQN):
         averaging: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
+        precision: str = "fp32",
         _init_setup_model: bool = True,
     ) -> None:
         self.alpha, self.temperature, self.backup = alpha, temperature, backup
@@ -82,7 +83,8 @@ class CVI(RegularizedDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, _init_setup_model=_init_setup_model,
+            averaging=averaging, fast=fast, compile=compile, precision=precision,
+            _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:

@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.dqn import policies as dqn_policies
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional as F
 from torch.nn.modules import module as module_hooks
 
@@ -144,7 +145,62 @@ def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
     assert features is not None
     if not is_known(features):  # it may change its input in place, which other networks share
         observations = observations.clone()
-    return run(values, run(features, observations))
+    if not uses_bf16(network):
+        return run(values, run(features, observations))
+    with th.autocast(observations.device.type, dtype=th.bfloat16):
+        extracted = run(features, observations)
+    return run(values, extracted.float())
+
+
+def functional_forward(
+    network: QNetwork, weights: dict[str, th.Tensor], observations: th.Tensor
+) -> th.Tensor:
+    """A Q-network as a function of its weights, on observations as the replay buffer gives them."""
+    if not uses_bf16(network):
+        return functional_call(network, weights, (observations,))
+    parts: dict[str, dict[str, th.Tensor]] = {"features_extractor": {}, "q_net": {}}
+    for name, weight in weights.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = weight
+    ready = preprocess_obs(
+        observations, network.observation_space, normalize_images=network.normalize_images
+    )
+    with th.autocast(observations.device.type, dtype=th.bfloat16):
+        extractor = network.features_extractor
+        extracted = functional_call(extractor, parts["features_extractor"], (ready,))
+    return functional_call(network.q_net, parts["q_net"], (extracted.float(),))
+
+
+# --- bfloat16 -------------------------------------------------------------------------------------
+
+PRECISIONS = ("fp32", "bf16", "auto")
+
+
+def has_native_bf16(device: th.device) -> bool:
+    """Whether the hardware multiplies in bfloat16; emulated, it was 8 times slower than float32."""
+    if device.type == "cuda":
+        return th.cuda.is_bf16_supported(including_emulation=False)
+    tests = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return device.type == "cpu" and any(getattr(th.cpu, test, bool)() for test in tests)
+
+
+def set_precision(policy: BasePolicy, precision: str) -> None:
+    """Let features extractors with convolutions compute in bfloat16, or not.
+
+    The Q head, the softmax, the losses and Adam stay in float32: at |Q| ~ 10 the spacing of
+    bfloat16 numbers is above the temperature.
+    """
+    chosen = precision == "bf16" or (precision == "auto" and has_native_bf16(policy.device))
+    for network in policy.modules():
+        if isinstance(network, QNetwork):
+            extractor = network.features_extractor.modules()
+            has_convolutions = any(isinstance(module, nn.Conv2d) for module in extractor)
+            network.__dict__["bf16_features"] = chosen and has_convolutions
+
+
+def uses_bf16(network: nn.Module) -> bool:
+    """Whether :func:`set_precision` chose bfloat16 for this network."""
+    return bool(network.__dict__.get("bf16_features"))
 
 
 def acts_greedily(policy: BasePolicy, network: nn.Module) -> bool:
