@@ -98,15 +98,18 @@ class Task:
     gradient_steps: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def make(self, algo: str, same_env: bool = False, seed: int = 0) -> DQN:
-        """A model as its users have it; with `same_env` SB3's DQN gets our environment and buffer.
+    def make(self, algo: str, same_env: bool = False, eager: bool = False, seed: int = 0) -> DQN:
+        """A model as its users have it in a long run.
 
         :param algo: a name of ALGORITHMS
-        :param same_env: see above; only Atari has two environments
+        :param same_env: give SB3's DQN our Atari environment and buffer
+        :param eager: do not compile our gradient steps
         :param seed: of the model and the environment
         """
         ours = algo in OURS or same_env
         settings = dict(self.settings)
+        if algo in OURS:
+            settings["compile"] = not eager
         if self.is_atari and ours:
             settings["replay_buffer_class"] = FrameReplayBuffer
         return ALGORITHMS[algo](
@@ -217,6 +220,7 @@ class SpeedSettings:
     :param atari_env: the game
     :param same_env: whether SB3's DQN gets our Atari environment and buffer, so that only the
         learners differ
+    :param eager: whether our gradient steps are not compiled, as in short runs
     :param seed: of models and environments
     """
 
@@ -228,6 +232,7 @@ class SpeedSettings:
     threads: int | None = None
     atari_env: str = TASKS["atari"].env
     same_env: bool = False
+    eager: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -413,6 +418,7 @@ PARTS = (
     "acting",
     "storing",
     "sampling",
+    "update",  # the compiled gradient step, in place of the next five
     "target",
     "losses",
     "backward",
@@ -448,6 +454,8 @@ def timed_calls(model: DQN) -> list[tuple[Any, str, str]]:
             (model, "_losses", "losses"),
             (model, "_statistics", "statistics"),
         ]
+        if model._compiled is not None:
+            calls += [(model._compiled, name, "update") for name in ("start", "_compiled", "read")]
     else:
         calls += [(model.q_net_target, "forward", "target"), (model.q_net, "forward", "losses")]
     return [*calls, (optimizer, "step", "optimiser"), (optimizer, "zero_grad", "optimiser")]
@@ -503,10 +511,13 @@ def time_rounds(
 def gradient_flops(model: DQN, batch_size: int = BATCH_SIZE) -> int:
     """Operations of the matrix products and convolutions of one gradient step.
 
-    Counted by torch during the step, extra forwards of an algorithm included. The model must have
-    learnt before, because the first step of an iteration also measures gradients.
+    Counted by torch during an eager step, extra forwards of an algorithm included. The model must
+    have learnt before, because the first step of an iteration also measures gradients.
     """
-    with FlopCounterMode(display=False) as counter:
+    with (
+        FlopCounterMode(display=False) as counter,
+        patch.object(model, "_compile_now", False, create=True),
+    ):
         model.train(1, batch_size)
     return counter.get_total_flops()
 
@@ -593,7 +604,7 @@ def measure_task(task: Task, settings: SpeedSettings) -> TaskResult:
             if name in PEERS:
                 models[name] = Peer(name, task, settings.seed)
             else:
-                models[name] = task.make(name, settings.same_env, settings.seed)
+                models[name] = task.make(name, settings.same_env, settings.eager, settings.seed)
                 warm_up(models[name], task)
         before = peak_rates()
         timed, parts = time_rounds(models, task.steps, settings.rounds)
@@ -759,6 +770,7 @@ def main() -> int:
         "without it, SB3's has make_atari_env, VecFrameStack and ReplayBuffer, ours the native "
         "environment and the frame buffer, as their users have",
     )
+    parser.add_argument("--eager", action="store_true", help="do not compile our gradient steps")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_output("runs/speed")
     args = vars(parser.parse_args())
