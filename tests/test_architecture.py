@@ -117,15 +117,8 @@ def violations(package: Path) -> list[str]:
     return found
 
 
-# To be mended by the rooms' next versions
-PENDING = (
-    "analysis/run_records.py:23: analysis may not import training",
-    "analysis/reporting/html.py:94: names a module as a string, 'sb3_cpp.analysis.reporting'",
-)
-
-
 def test_imports_go_in_one_direction():
-    assert [line for line in violations(PACKAGE) if line not in PENDING] == []
+    assert violations(PACKAGE) == []
 
 
 def test_no_two_rooms_import_each_other():
