@@ -99,6 +99,7 @@ class IterationCallback(BaseCallback):
 
     def _check_rows(self, continues_this_file: bool) -> None:
         """Refuse rows of iterations still to be written; a resumed run drops them."""
+        # newline="": rows are written back with the line ends of the csv module
         with self.path.open(newline="") as file:
             header, *rows = file.readlines()
         kept = [row for row in rows if _is_row(row, self._state["written"])]
@@ -131,6 +132,7 @@ class IterationCallback(BaseCallback):
             return
         returns = self._state["returns"]
         self._state.update(written=self.model.iteration, returns=[])
+        # Written at the target update itself, so these are the values of iteration K
         record: dict[str, Any] = dict(self.model.iteration_record)
         if self.eval_env is not None:
             returns = self._evaluate() if self.model.iteration % self.eval_every == 0 else []
@@ -149,6 +151,7 @@ class IterationCallback(BaseCallback):
         assert self.eval_env is not None
         if isinstance(self.eval_env, VecEnv) and unwrap_vec_normalize(self.eval_env) is not None:
             sync_envs_normalization(self.training_env, self.eval_env)
+        # Do not ask a user who gave a plain environment to wrap it in a Monitor
         warn = isinstance(self.eval_env, VecEnv) or is_wrapped(self.eval_env, Monitor)
         returns, _ = evaluate_policy(
             self.model, self.eval_env, self.n_eval_episodes, return_episode_rewards=True, warn=warn

@@ -43,6 +43,7 @@ def check_number(
     """
     left, right = "(" if low_open else "[", ")" if high_open or math.isinf(high) else "]"
     allowed = f"a number in {left}{low:g}, {high:g}{right}"
+    # To Python a bool is a number; as an argument it is a mistake
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidArgument(f"{name} must be {allowed}, got {value!r}")
     number = float(value)

@@ -81,6 +81,7 @@ def log_policy_change_bound(
     log_c = math.log(r_max) - math.log(temperature) + log_sum
     if error_bound == 0.0:
         return log_c
+    # log(exp(log_c) + exp(log_b)) without overflow
     log_b = math.log(error_sum(K, gamma, temperature, error_bound))
     return max(log_c, log_b) + math.log1p(math.exp(-abs(log_c - log_b)))
 
@@ -178,6 +179,7 @@ def theorem4_zeta(advantage: Scalar, log_c: float, gamma: float, exact: bool = F
     The paper prints the second branch 4 times too large (total variation is half of the L1
     distance); it is corrected in both.
     """
+    # exp overflows above 709; from there on the second branch is 1 anyway
     c = math.exp(min(log_c, 700.0))
     log_branch = min(log_c, math.log(-math.expm1(-2.0 * c))) if c > 0.0 else log_c
     return linear_cpp(advantage, log_branch, gamma, exact)
@@ -295,6 +297,7 @@ class AdvantageTracker:
             self.maximum = maximum.clone() if first else th.zeros_like(maximum)
             if first:
                 return
+        # A model saved on another device or in another precision follows its new batches
         old = (self.mean.to(mean), self.maximum.to(maximum))
         self.mean, self.maximum = track(*old, mean, maximum, self.rho1, self.rho2)
 
@@ -303,7 +306,8 @@ class AdvantageTracker:
         """``m/M`` clipped to [0, 1]; 0 before the first batch and where M = 0."""
         if self.mean is None or self.maximum is None:
             return th.zeros(())
-        # The mean can lag behind a falling maximum, so the ratio may exceed 1 before the clip
+        # The mean can lag behind a falling maximum, so the ratio may exceed 1 before the clip. The
+        # denominator is replaced where it is 0, so that no NaN is computed
         positive = self.maximum > 0.0
         return th.where(
             positive, self.mean / self.maximum.where(positive, th.ones_like(self.maximum)), 0.0

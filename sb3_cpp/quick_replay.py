@@ -17,8 +17,10 @@ class QuickReplayBuffer(ReplayBuffer):
     def _get_samples(
         self, batch_inds: np.ndarray, env: VecNormalize | None = None
     ) -> ReplayBufferSamples:
+        # Normalisation and shared observations are left to SB3
         if env is not None or self.optimize_memory_usage:
             return super()._get_samples(batch_inds, env)
+        # SB3 draws the environment of each row with these same numbers
         at = batch_inds * self.n_envs + np.random.randint(
             0, high=self.n_envs, size=(len(batch_inds),)
         )

@@ -90,6 +90,7 @@ def greedy_value(
 
     ``temperature * log sum_a baseline(a)^alpha exp(Q(a) / temperature)``
     """
+    # The maximum is subtracted before the division by a small temperature
     top = _top(q)
     return top + temperature * th.logsumexp(
         (q - top) / temperature + alpha * log_baseline, dim=-1, keepdim=True
@@ -150,6 +151,7 @@ def log_mixture(log_new: th.Tensor, log_old: th.Tensor, zeta: float | th.Tensor)
     It is exactly ``new`` at zeta = 1 and ``old`` at 0. A tensor ``zeta`` must broadcast against the
     policies: shape (trials, 1, 1) for one coefficient per trial.
     """
+    # log 0 = -inf is right here: logaddexp(x, -inf) is exactly x
     if isinstance(zeta, th.Tensor):
         return th.logaddexp(log_new + zeta.log(), log_old + th.log1p(-zeta))
     log_zeta, log_rest = (

@@ -41,6 +41,7 @@ class ActingDQN(RegularizedDQN):
 
     def _setup_model(self) -> None:
         super()._setup_model()
+        # DQN copies these to its target at every target update, whatever tau is
         self.batch_norm_stats += get_parameters_by_name(self.acting_net, ["running_"])
         self.batch_norm_stats_target += get_parameters_by_name(self.acting_net_target, ["running_"])
 
@@ -65,10 +66,12 @@ class ActingDQN(RegularizedDQN):
         return log_boltzmann(online, temperature), log_boltzmann(target, temperature)
 
     def _q_network(self) -> nn.Module:
+        # The average, if there is one, is of the acting network: its outputs are no Q-values
         return self.q_net
 
     def _joint_networks(self) -> list[nn.Module]:
         return [self.acting_net_target]
 
     def _excluded_save_params(self) -> list[str]:
+        # Aliases of the policy's networks, which are saved with the policy
         return [*super()._excluded_save_params(), "acting_net", "acting_net_target"]

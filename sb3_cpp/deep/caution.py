@@ -94,6 +94,7 @@ class Caution:
         if self._rule is not None:
             ratio = float(self.tracker.ratio)
             zeta = self._rule(Estimate(m, M, ratio, K, gamma, self.r_max, log_c))
+            # Our own rules are clipped; a user's may not be
             self.zeta = check_number("the result of zeta's function", zeta, 0.0, 1.0)
         return {"zeta": self.zeta, "m_K": m, "M_K": M}
 
@@ -115,7 +116,8 @@ class Caution:
                 f"the state of zeta must have the keys {', '.join(self.state_dict())}, "
                 f"got {', '.join(state)}"
             )
-        if self._rule is not None and "zeta" in state:  # a fixed number may be a new one
+        # A fixed number is an argument, which load() may have changed: it is not overwritten
+        if self._rule is not None and "zeta" in state:
             self.zeta = float(state["zeta"])
         for name in ("mean", "maximum"):
             if name in state and not state[name].isnan():

@@ -103,7 +103,9 @@ class CautiousMDQN(MDQN):
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy, log_previous = self._policies(batch)
+        # Only the first argument of the KL carries a gradient
         log_mix = log_mixture(log_policy.detach(), log_previous, batch.coefficients["zeta"])
+        # T^2 puts the KL, whose curvature in Q is 1/T^2, into the units of the value loss
         weight = self.projection_coef * self.temperature**2
         projection = weight * projection_loss(log_policy, log_mix)
         return {**super()._losses(batch, target), "projection": projection}
@@ -125,10 +127,13 @@ class CautiousMDQN(MDQN):
     def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Mean advantage of the step from pi- to pi, and ``E L1 * std(A)`` as its scale."""
         log_policy, log_previous = self._policies(batch)
+        # Advantages are those of Q; the network learns Psi = Q + sigma log pi-, clipped as in the
+        # target
         bonus = (self.temperature * log_previous).clamp_min(self.munchausen_clip)
-        q = batch.q.detach() - self.alpha * bonus  # Psi = Q + sigma log pi-
+        q = batch.q.detach() - self.alpha * bonus
         change = log_policy.detach().exp() - log_previous.exp()
         advantages, distances = (change * q).sum(-1), change.abs().sum(-1)
+        # correction=0: a batch of one has no other standard deviation
         return advantages.mean(), distances.mean() * advantages.std(correction=0)
 
     def _on_iteration_end(self) -> dict[str, float]:

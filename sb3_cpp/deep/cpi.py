@@ -99,6 +99,7 @@ class DeepCPI(ActingDQN):
         return 1.0
 
     def _target(self, batch: Batch) -> th.Tensor:
+        # Q evaluates the target policy pi-, which changes at target updates only
         previous = th.softmax(batch.next_target_values(self.acting_net_target), dim=1)
         return batch.bootstrap((previous * batch.next_target_q).sum(dim=1, keepdim=True))
 
@@ -111,6 +112,8 @@ class DeepCPI(ActingDQN):
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         log_policy = th.log_softmax(self._acting_values(batch), dim=1)
+        # Unlike in CPP the mixture does not contain the policy that is trained, so this projects
+        # onto the mixture. The Q-network learns from its own loss only
         log_greedy = log_one_hot(batch.q.detach())
         log_mix = log_mixture(log_greedy, self._log_previous(batch), batch.coefficients["zeta"])
         return {**super()._losses(batch, target), "policy": projection_loss(log_policy, log_mix)}

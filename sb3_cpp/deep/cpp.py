@@ -126,6 +126,7 @@ class DeepCPP(RegularizedDQN):
         self.error_bound = check_number("error_bound", self.error_bound, 0.0)
         if self.projection_coef is not None:
             self.projection_coef = check_number("projection_coef", self.projection_coef, 0.0)
+        # From here on self.zeta is the argument and self.caution.zeta its present value
         self._make_caution(self.zeta, self.rho1, self.rho2, self.r_max)
 
     @property
@@ -134,12 +135,14 @@ class DeepCPP(RegularizedDQN):
         return (1.0 - self.alpha) * self.temperature
 
     def _joint_networks(self) -> list[nn.Module]:
+        # At s' for the target, at s for pi- in the projection loss
         return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
         """``y = r + gamma (1-d) sum_a p [Q- - tau log p - sigma log(p / pi-)]``, ``p = G Q`` at s'
         (Eq. value_loss, with the signs of a bonus for entropy and a penalty for distance)."""
         log_previous = log_boltzmann(batch.next_target_q, self.behaviour_temperature)
+        # The policy is the online network's, the values are the target network's, as in double DQN
         log_policy = log_greedy(batch.next_q, log_previous, self.alpha, self.temperature)
         value = regularized_value(
             log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature
@@ -149,8 +152,10 @@ class DeepCPP(RegularizedDQN):
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         """Eq. value_loss and Eq. policy_loss."""
         log_policy, log_previous = self._policies(batch)
+        # Only the first argument of the KL carries a gradient
         log_mix = log_mixture(log_policy.detach(), log_previous, batch.coefficients["zeta"])
         projection = projection_loss(log_policy, log_mix)
+        # The value loss is in units of Q^2; the KL is a pure number whose curvature in Q is 1/T^2
         if self.projection_coef is not None:
             projection = self.projection_coef * self.temperature**2 * projection
         return {**super()._losses(batch, target), "projection": projection}
@@ -181,6 +186,7 @@ class DeepCPP(RegularizedDQN):
         """zeta for the next iteration (Eq. cpp_zeta)."""
         weights = (self.alpha, self.gamma, self.temperature)
         bound = (self.iteration, *weights, self.caution.r_max, self.error_bound)
+        # The rule takes the log, because C_K itself underflows for large K
         log_c = log_policy_change_bound(*bound)
         measured = self.caution.update_zeta(self.iteration, self.gamma, log_c)
         return {**measured, "C_K": policy_change_bound(*bound)}

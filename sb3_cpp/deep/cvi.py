@@ -98,14 +98,18 @@ class CVI(RegularizedDQN):
         return self.temperature
 
     def _joint_networks(self) -> list[nn.Module]:
+        # At s' for the backup, at s for the gap
         return [self.q_net_target]
 
     def _value(self, values: th.Tensor, mask: th.Tensor | None) -> th.Tensor:
+        # A mean over actions must leave invalid ones out; a sum does so by itself
         if self.backup == "logsumexp":
             return soft_value(values, self.temperature)
         return mellow_value(values, self.temperature, mask)
 
     def _target(self, batch: Batch) -> th.Tensor:
+        # The gap holds the KL term, alpha (Psi - m) = sigma log pi- up to a constant. It is about s
+        # and so stays on terminal transitions
         gap = batch.gather_actions(batch.target_q) - self._value(batch.target_q, batch.mask)
         next_value = self._value(batch.next_target_q, batch.next_mask)
         return batch.bootstrap(next_value) + self.alpha * gap

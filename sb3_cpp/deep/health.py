@@ -28,6 +28,7 @@ def read(
     parts = {"loss": loss}
     if len(losses) > 1:
         parts |= {f"{name}_loss": value for name, value in losses.items()}
+    # One transfer: on a GPU each .item() would wait for the device
     values = th.stack([tensor.detach() for tensor in (*parts.values(), *norms)]).tolist()
     lengths = values[len(parts) :]
     return (
@@ -49,6 +50,7 @@ def refuse(
 
     :param path: where the batch is saved for inspection, if anywhere
     """
+    # The first of these with a non-finite part names the cause: single losses, their sum, gradients
     broken: list[str] = []
     for parts in (losses, {"sum": loss}, {"gradient norm": reduce(th.add, norms)}):
         broken = broken or [
@@ -71,6 +73,7 @@ def _advice(samples: ReplayBufferSamples) -> str:
         *_tensors(samples.observations).values(),
         *_tensors(samples.next_observations).values(),
     ]
+    # From the cause furthest upstream to the mere symptom
     if not samples.rewards.isfinite().all():
         return "The rewards hold NaN or infinity: repair the environment."
     if not all(value.isfinite().all() for value in observations if value.is_floating_point()):
@@ -112,6 +115,7 @@ def figures(
 ) -> dict[str, float]:
     """Q range, mean entropy of the policy, and its mean KL from the previous one, on a batch."""
     kl = kl_divergence(log_policy, log_previous).mean()
+    # Invalid actions have a constant, very low value
     valid = values if mask is None else values[mask]
     numbers = th.stack([valid.min(), valid.max(), entropy(log_policy).mean(), kl]).tolist()
     return dict(zip(("q_min", "q_max", "entropy", "kl_to_previous"), numbers))
@@ -123,6 +127,7 @@ def gradient_norms(
     """The norm of each loss's own gradient, to see which one dominates."""
     norms = {}
     for name, value in losses.items():
+        # retain_graph: the training step goes through the same graph afterwards
         gradients = th.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
         norms[name] = nn.utils.get_total_norm([g for g in gradients if g is not None]).item()
     return norms

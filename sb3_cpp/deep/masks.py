@@ -48,6 +48,7 @@ class MaskSource:
 
     def at_reset(self) -> np.ndarray:
         """Masks, shape (n_envs, n_actions), of the observations after a reset."""
+        # The method is preferred: it is contrib's protocol and needs no infos
         if self.has_method:
             return self._checked(self.env.env_method("action_masks"))
         return self._checked([info.get("action_mask") for info in self.env.unwrapped.reset_infos])
@@ -101,6 +102,7 @@ class RecordMasks(VecEnvWrapper):
 
     def reset(self) -> VecEnvObs:
         observations = self.venv.reset()
+        # Infos have no masks before the first reset
         space = self.action_space
         if isinstance(space, gym.spaces.Discrete) and MaskSource.found(self.venv):
             self._source = MaskSource(self.venv, int(space.n))
@@ -206,6 +208,7 @@ def unpack(words: th.Tensor, n_actions: int) -> th.Tensor:
 def add_columns(buffer: ReplayBuffer, n_actions: int) -> None:
     """Make room for the two masks in the buffer; transitions it already holds are unmasked."""
     words = 2 * n_words(n_actions)
+    # A discrete action takes one column; more are masks of an earlier learn()
     if buffer.action_dim > 1:
         return
     all_valid = pack(np.ones((1, n_actions), dtype=bool))

@@ -95,9 +95,11 @@ class MDQN(RegularizedDQN):
         return self.temperature
 
     def _joint_networks(self) -> list[nn.Module]:
+        # At s' for the soft value, at s for the bonus
         return [self.q_net_target]
 
     def _target(self, batch: Batch) -> th.Tensor:
         alpha, temperature, clip = self.alpha, self.temperature, self.munchausen_clip
+        # Of the action at s: it is added outside the bootstrap, on terminal transitions too
         bonus = munchausen_bonus(batch.target_q, batch.actions, alpha, temperature, clip)
         return batch.bootstrap(soft_value(batch.next_target_q, temperature)) + bonus

@@ -106,10 +106,12 @@ class MoDQN(ActingDQN):
         return {"momentum": self.momentum_weight}
 
     def _target(self, batch: Batch) -> th.Tensor:
+        # Q evaluates the policy that is greedy in H, not its own
         greedy = batch.next_target_values(self.acting_net_target).argmax(dim=1, keepdim=True)
         return batch.bootstrap(batch.next_target_q.gather(1, greedy))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
+        # H regresses on the average of its own target network and the newest Q target
         old = batch.gather_actions(batch.target_values(self.acting_net_target))
         weight = batch.coefficients["momentum"]
         average = (1.0 - weight) * old + weight * target

@@ -29,6 +29,7 @@ class MlpPolicy(dqn.DQNPolicy):
 
     def __init__(self, *args: Any, averaging: int = 0, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # After the networks are built: the average is a copy
         self.start_average(averaging)
 
     def _build(self, lr_schedule: Schedule) -> None:
@@ -43,6 +44,7 @@ class MlpPolicy(dqn.DQNPolicy):
         Models of SB3 before 2.4 had such optimisers. SB3 itself repairs them when it loads, but
         only for one online and one target network.
         """
+        # torch numbers the parameters of an optimiser through all its groups
         saved = [index for group in state["param_groups"] for index in group["params"]]
         index_of = {id(parameter): index for index, parameter in enumerate(self.parameters())}
         ours = [[index_of[id(p)] for p in group["params"]] for group in optimizer.param_groups]
@@ -82,6 +84,7 @@ class MlpPolicy(dqn.DQNPolicy):
         return network._predict(obs, deterministic=deterministic)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
+        # A policy that is saved by itself is built again from these
         averaging = 0 if self.average is None else self.average.horizon
         return {**super()._get_constructor_parameters(), "averaging": averaging}
 
@@ -107,6 +110,7 @@ class ActingMlpPolicy(MlpPolicy):
 
     def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
+        # After DQN's own networks, which so get the same initial weights as in DQN
         self.acting_net = self.make_q_net()
         self.acting_net_target = self.make_q_net()
         self.acting_net_target.load_state_dict(self.acting_net.state_dict())
