@@ -21,7 +21,7 @@ SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("--algo",),
         {
             "default": "cpp",
-            "help": "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a name of the suite",
+            "help": "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a suite's own name",
         },
     ),
     "env": (
@@ -223,7 +223,7 @@ def benchmark(parser: CommandLine) -> int:
 
 
 def tune(parser: CommandLine) -> int:
-    """Search hyperparameters with Optuna; run the command again, or several at once, to continue."""
+    """Search hyperparameters with Optuna; run the command again, or several times, to continue."""
     parser.add_shared("algo", "env", "suite")
     parser.add_argument(
         "--trials", type=int, default=300, help="ended trials (complete or pruned) of the study"
@@ -271,7 +271,7 @@ def _choice(args: dict[str, Any]) -> Any:
 
 
 def results(parser: CommandLine) -> int:
-    """Gather runs into runs.csv, curves.csv, iterations.csv and configs.yml, and print the tables."""
+    """Gather runs into CSV files and configs.yml, and print the tables."""
     parser.add_shared(*_RUNS)
     parser.add_argument("-o", "--out", help="folder (without it, the tables are only printed)")
     parser.add_argument("--force", action="store_true", help="replace its files of these names")
@@ -405,7 +405,7 @@ def pendulum(parser: CommandLine) -> int:
 
 
 def _study_settings(parser: CommandLine, cls: type, name: str) -> tuple[Any, dict[str, Any]]:
-    """Settings of a study from its YAML file and the flags, and the arguments that are not settings."""
+    """Settings of a study, from its YAML file and the flags, and all parsed arguments."""
     from sb3_cpp.training.suites import find_config, load_yaml, settings_from
 
     parser.add_argument(

@@ -83,3 +83,13 @@ def test_an_editable_install_is_found_from_the_folder_above_the_clone(clone: Pat
     assert pth.read_text(encoding="utf-8").strip() == str(clone)
     code = f"import site; site.addsitedir({str(site)!r}); import sb3_cpp; print(sb3_cpp.__file__)"
     assert run(code, clone.parent) == str(clone / "sb3_cpp" / "__init__.py")
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
+@pytest.mark.parametrize(
+    "path",
+    ["runs/a", "results/short/runs.csv", "figures/a.png", "report.html", "cartpole.gif", "a.zip"],
+)
+def test_what_the_commands_of_the_readme_write_is_ignored_by_git(path: str) -> None:
+    command = ["git", "-C", str(ROOT), "check-ignore", "-q", path]
+    assert subprocess.run(command, check=False).returncode == 0

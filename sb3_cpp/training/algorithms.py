@@ -1,4 +1,5 @@
-"""Algorithms by name, and their hyperparameters as plain values: checked, then turned into classes and schedules."""
+"""Algorithms by name, and their hyperparameters as plain values: checked, then made into classes
+and schedules."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
@@ -62,7 +63,7 @@ def get_algorithm(name: str) -> type[BaseAlgorithm]:
 
 
 def hyperparameter_defaults(algorithm: type[BaseAlgorithm]) -> dict[str, Any]:
-    """What can be set on the constructor, with its defaults (those of required arguments are None)."""
+    """Arguments of the constructor with their defaults, None for required ones."""
     parameters = inspect.signature(algorithm).parameters.values()
     return {
         p.name: None if p.default is p.empty else p.default
@@ -79,12 +80,14 @@ def check_hyperparameters(
     for name in names:
         if name not in known:
             raise InvalidArgument(
-                f"{place}: {algorithm.__name__} has no hyperparameter {name!r}{suggestion(str(name), known)}"
+                f"{place}: {algorithm.__name__} has no hyperparameter {name!r}"
+                f"{suggestion(str(name), known)}"
             )
 
 
 def resolve_classes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters for the constructor: names turned into classes, ``lin_0.001`` into a schedule that falls to 0."""
+    """Arguments of the constructor: classes for their names, schedules for ``lin_0.001``, which
+    falls linearly to 0."""
     resolved: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -109,6 +112,8 @@ def _linear_schedule(key: str, value: str) -> LinearSchedule:
         raise InvalidArgument(f"{key} must be a number or lin_<number>, got {value!r}") from None
 
 
+# SB3 accepts most values as they are and fails much later
+
 _UNIT = (
     "gamma",
     "tau",
@@ -132,7 +137,7 @@ _LARGEST_FLOAT = 3.4e38  # networks compute in single precision
 
 
 def check_values(values: Mapping[str, Any]) -> None:
-    """Raise one line that names the first value that cannot be."""
+    """Refuse the first value that is not allowed, in one line."""
     for name, value in values.items():
         if name in _CHECKS:
             _CHECKS[name](name, value)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -165,8 +166,8 @@ def action_probabilities(
     if isinstance(model, OnPolicyAlgorithm):
         tensor, _ = model.policy.obs_to_tensor(observation)
         with th.no_grad():
-            probabilities = model.policy.get_distribution(tensor).distribution.probs  # type: ignore[union-attr]
-        return probabilities[0].cpu().numpy()
+            distribution: Any = model.policy.get_distribution(tensor).distribution
+        return distribution.probs[0].cpu().numpy()
     return None
 
 
@@ -188,39 +189,43 @@ def _play(
     step = 0
     while len(returns) < episodes:
         action, _ = policy.predict(observation, deterministic=deterministic)
-        probabilities = None
+        title, probabilities = f"step {step}", None
         if show_policy:
             probabilities = action_probabilities(model, observation, deterministic, venv.masks)
-        title = f"step {step}" + (f"   zeta {zeta:.4g}" if show_policy and zeta is not None else "")
+            title += "" if zeta is None else f"   zeta {zeta:.4g}"
         if record:
             frame = venv.get_images()[0]
-            assert frame is not None
-            frames.append(
-                annotate(frame, _list(probabilities), int(action[0]), title)
-                if show_policy
-                else frame.copy()
-            )
+            if frame is None:
+                raise InvalidArgument("--video needs an environment that renders to rgb_array")
+            shown = annotate(frame, probabilities, int(action[0]), title) if show_policy else frame
+            frames.append(shown.copy())
         elif show_policy:
-            shown = (
-                "values only"
-                if probabilities is None
-                else " ".join(f"{p:.3f}" for p in probabilities)
-            )
-            print(f"{title}: action {int(action[0])}, probabilities {shown}")
+            print(f"{title}: action {int(action[0])}{_describe(model, observation, probabilities)}")
         observation, _, _, infos = venv.step(action)
         step += 1
         if "episode" in infos[0]:
             returns.append(float(infos[0]["episode"]["r"]))
-            print(
-                f"episode {len(returns)}: return {returns[-1]:.1f}, {infos[0]['episode']['l']} steps",
-                flush=True,
-            )
-            step = 0
+            length, step = infos[0]["episode"]["l"], 0
+            print(f"episode {len(returns)}: return {returns[-1]:.1f}, {length} steps", flush=True)
     return frames, returns
 
 
-def _list(probabilities: np.ndarray | None) -> list[float] | None:
-    return None if probabilities is None else [float(p) for p in probabilities]
+def _describe(
+    model: BaseAlgorithm, observation: np.ndarray, probabilities: np.ndarray | None
+) -> str:
+    """Probabilities and Q-values of the actions, as far as the algorithm has them."""
+    values = None
+    if isinstance(model, RegularizedDQN):
+        values = model.q_values(observation)[0]
+    elif isinstance(model, DQN):
+        with th.no_grad():
+            values = model.q_net(model.policy.obs_to_tensor(observation)[0])[0].cpu().numpy()
+    known = {"probabilities": probabilities, "values": values}
+    return "".join(
+        f", {name} {' '.join(f'{number:.3f}' for number in numbers)}"
+        for name, numbers in known.items()
+        if numbers is not None
+    )
 
 
 def check_video(path: str | Path) -> Path:
@@ -233,9 +238,12 @@ def check_video(path: str | Path) -> Path:
 
 
 def annotate(
-    frame: np.ndarray, probabilities: Sequence[float] | None, action: int, title: str
+    frame: np.ndarray,
+    probabilities: Sequence[float] | np.ndarray | None,
+    action: int,
+    title: str,
 ) -> np.ndarray:
-    """The frame with a line of text and a bar per action below it, the action taken in the warm colour."""
+    """The frame with a line of text and a bar per action below it; the chosen action is orange."""
     from PIL import Image, ImageDraw, ImageFont
 
     rows = 1 + (len(probabilities) if probabilities is not None else 0)

@@ -1,7 +1,7 @@
 """Environments by their id, as SB3's vector of environments.
 
-An id is gymnasium's (``CartPole-v1``), one that a package registers (``package:Env-v0``), or a class
-(``package.module:EnvClass``). MinAtar and Atari games get their usual preprocessing.
+An id is gymnasium's (``CartPole-v1``), one that a package registers (``package:Env-v0``), or a
+class (``package.module:EnvClass``). MinAtar and Atari games get their usual preprocessing.
 """
 
 import copy
@@ -321,7 +321,7 @@ class MinAtarEnv(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
 
 
 def make_minatar(env_id: str, **kwargs: Any) -> gym.Env[np.ndarray, int]:
-    """A game by its id, ``MinAtar/Breakout-v1`` (v1: the minimal action set, v0: all six actions)."""
+    """A game by its id, ``MinAtar/Breakout-v1`` (v1: minimal actions, v0: all six)."""
     from minatar.gym import register_envs
 
     if env_id not in gym.registry:

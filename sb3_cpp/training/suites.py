@@ -1,12 +1,12 @@
 """Suites: one YAML file states what is compared, environment first.
 
-Later over earlier: class defaults, ``shared:``, ``envs:``, ``algos:``, ``algos:`` inside an environment,
-command line. Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an algorithm does not
-have (PPO has no ``buffer_size``) is left out for it. An environment with ``suite: minatar`` starts from
-what that suite states about it; a variant with ``algorithm: cpp`` starts from the suite's ``cpp``.
-``default: true`` makes a suite the one that its environments are trained with when no suite is named.
-``search:`` replaces sections of ``configs/search.yml``.
-Plain YAML: nothing is evaluated, nothing unknown is accepted.
+Later over earlier: class defaults, ``shared:``, ``envs:``, ``algos:``, ``algos:`` inside an
+environment, command line. Only ``algos:`` must fit its algorithm exactly; elsewhere a key that an
+algorithm does not have (PPO has no ``buffer_size``) is left out for it. An environment with
+``suite: minatar`` starts from that suite's settings; a variant with ``algorithm: cpp`` starts from
+the suite's ``cpp``. ``default: true`` makes a suite the default of its environments. ``search:``
+replaces sections of ``configs/search.yml``. Plain YAML: nothing is evaluated, nothing unknown is
+accepted.
 """
 
 import inspect
@@ -20,7 +20,7 @@ import yaml
 from stable_baselines3.common.vec_env import VecNormalize
 
 import sb3_cpp
-from sb3_cpp.checks import InvalidArgument, check_choice, check_number, suggestion
+from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_seed, suggestion
 from sb3_cpp.run_folder import folder_name
 from sb3_cpp.training.algorithms import (
     algorithm_names,
@@ -58,7 +58,8 @@ class RunConfig:
     :param eval_episodes: episodes of one evaluation
     :param eval_envs: environments that play them side by side
     :param save_freq: steps between checkpoints; None for 10 in the run, a number below 1 for none
-    :param keep_checkpoint: whether a finished run keeps its checkpoint, replay buffer included, so that it can go on
+    :param keep_checkpoint: whether a finished run keeps its checkpoint (with the replay buffer),
+        from which it can be extended
     :param start_from: the checkpoint or model of another run that this one starts from
     :param hyperparameters: of the constructor, as in the file; the others have their defaults
     """
@@ -94,8 +95,7 @@ class RunConfig:
             self._check_whole(name, 1)
         for name in ("eval_freq", "save_freq"):
             self._check_whole(name, -1e18)
-        if self.seed >= 2**32:  # as numpy has it
-            raise InvalidArgument(f"seed must be below 2**32, got {self.seed}")
+        check_seed("seed", self.seed)
         if not isinstance(self.keep_checkpoint, bool):
             raise InvalidArgument(
                 f"keep_checkpoint must be true or false, got {self.keep_checkpoint!r}"
@@ -112,7 +112,7 @@ class RunConfig:
             )
 
     def _check_layers(self) -> None:
-        """What is put around the environments."""
+        """Check the packages, wrappers and vector around the environments."""
         check_choice("vec_env", self.vec_env, ("dummy", "subproc"))
         if not isinstance(self.gym_packages, list) or not all(
             isinstance(package, str) for package in self.gym_packages
@@ -260,7 +260,7 @@ class Suite:
         )
 
     def _fitting(self, algorithm: type, values: Mapping[str, Any], place: str) -> dict[str, Any]:
-        """Those that the algorithm has; a key that no algorithm has is a mistake."""
+        """The values that the algorithm has; a key that no algorithm has is refused."""
         own = hyperparameter_defaults(algorithm)
         everyone = {
             key
@@ -271,7 +271,8 @@ class Suite:
             if key not in RUN_KEYS and key not in everyone:
                 known = [*RUN_KEYS, *sorted(everyone)]
                 raise InvalidArgument(
-                    f"{place}: no algorithm has a hyperparameter {key!r}{suggestion(str(key), known)}"
+                    f"{place}: no algorithm has a hyperparameter {key!r}"
+                    f"{suggestion(str(key), known)}"
                 )
         return {key: value for key, value in values.items() if key in RUN_KEYS or key in own}
 
@@ -288,7 +289,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_config(name: str) -> Path:
-    """The file of a name: of the user's own ``configs/``, or the one that comes with this package."""
+    """``<name>.yml`` of the user's own ``configs/``, or else of this package."""
     for place in _PLACES:
         if (path := place / f"{name}.yml").is_file():
             return path
@@ -375,8 +376,9 @@ def note_unlisted(suite: Suite, env: str) -> None:
 
 
 def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """``-params key:value …``, the values read as YAML, never evaluated; ``policy_kwargs.net_arch:[64]`` reaches inside.
+    """Settings from ``-params key:value …``, with values in YAML.
 
+    :param pairs: the texts; ``policy_kwargs.net_arch:[64]`` sets a key of a mapping
     :param flags: settings that have a flag of their own, None where it was not given
     """
     overrides: dict[str, Any] = {}
@@ -405,7 +407,8 @@ def parse_overrides(pairs: list[str], flags: Mapping[str, Any] | None = None) ->
 def load_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file; refuses text that was meant as a number.
 
-    YAML 1.1 reads ``1e-3`` as text (a number needs the point: ``1.0e-3``), which would surface much later as a type error.
+    YAML 1.1 reads ``1e-3`` as text (a number needs the point: ``1.0e-3``), which would be a type
+    error much later.
     """
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -413,12 +416,7 @@ def load_yaml(path: str | Path) -> dict[str, Any]:
         raise InvalidArgument(
             f"config must be a readable file, got {str(path)!r} ({error.strerror})"
         ) from error
-    except (
-        yaml.YAMLError,
-        UnicodeDecodeError,
-        ValueError,
-        RecursionError,
-    ) as error:  # ValueError: 2020-13-45 as a date
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: date 2020-13-45
         raise InvalidArgument(
             f"config must be YAML, got {str(path)!r} ({' '.join(str(error).split())})"
         ) from error
@@ -436,10 +434,12 @@ def refuse_text_numbers(
     above: tuple[int, ...] = (),
     seen: frozenset[int] | set[int] = frozenset(),
 ) -> None:
-    """Raise for text such as ``1e-3``, at any depth, and for what contains itself, which YAML can say."""
-    seen = (
-        seen if isinstance(seen, set) else set()
-    )  # what is repeated by reference is looked at once
+    """Raise for text such as ``1e-3`` at any depth, and for a value that contains itself.
+
+    :param above: ids of the containers around the value
+    :param seen: ids of containers that were checked; YAML can repeat them by reference
+    """
+    seen = seen if isinstance(seen, set) else set()
     if isinstance(value, (Mapping, list)):
         if id(value) in above:
             raise InvalidArgument(f"{place} must not contain itself")
@@ -460,7 +460,8 @@ def refuse_text_numbers(
             return
         if math.isfinite(number):
             raise InvalidArgument(
-                f"{place} must be a number written with a point, as in 1.0e-3, got the text {value!r}"
+                f"{place} must be a number written with a point, as in 1.0e-3, "
+                f"got the text {value!r}"
             )
 
 

@@ -3,7 +3,6 @@
 import sys
 import uuid
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
-from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_whole_number, require
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import WANDB_ID, command_line
@@ -116,18 +115,21 @@ def target_period_advice(config: RunConfig) -> str | None:
 
 
 def _check_start(source: Path, folder: Path, overrides: dict[str, Any]) -> None:
-    """A run that is prolonged repeats its own settings; the model of another run brings its hyperparameters with it."""
+    """Refuse new hyperparameters for a trained model, except those of the run that is extended."""
     changed = [key for key in overrides if key not in RUN_KEYS]
     if changed and folder not in (source, *source.parents):
         raise InvalidArgument(
-            f"-params must not have {', '.join(changed)} with -i {source}: a model goes on with the hyperparameters it was "
-            "saved with"
+            f"-params must not have {', '.join(changed)} with -i {source}: a model keeps the "
+            "hyperparameters it was saved with"
         )
 
 
 def _conclusion(outcome: Outcome) -> str:
     if outcome.state == "interrupted":
-        return f"stopped and saved at step {outcome.timesteps:,}; to resume, run the same command again:\n  {command_line()}"
+        return (
+            f"stopped and saved at step {outcome.timesteps:,}; to resume, run the same command "
+            f"again:\n  {command_line()}"
+        )
     if outcome.state == "kept":
         return f"already finished: {outcome.folder} (to go on: -i {outcome.folder} -n MORE_STEPS)"
     returns = outcome.final_returns
@@ -144,12 +146,10 @@ def _check_writers(
 ) -> Callable[[Path], list[KVWriter]]:
     """Check that the packages are there; returns what makes SB3's further outputs once the run's
     folder is locked, so that a refused or finished run logs nothing."""
-    if tensorboard is not None and find_spec("tensorboard") is None:
-        raise InvalidArgument(
-            "--tensorboard needs a further package: pip install 'sb3_cpp[tensorboard]'"
-        )
-    if track and find_spec("wandb") is None:
-        raise InvalidArgument("--track needs a further package: pip install 'sb3_cpp[wandb]'")
+    if tensorboard is not None:
+        require("tensorboard", "tensorboard")
+    if track:
+        require("wandb", "wandb")
 
     def make(folder: Path) -> list[KVWriter]:
         writers: list[KVWriter] = []
@@ -223,7 +223,8 @@ def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) ->
         mean, spread = evaluate_policy(model, env, n_eval_episodes)
         env.close()
         print(
-            f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh episodes (500 is perfect)"
+            f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh "
+            "episodes (500 is perfect)"
         )
     print(f"picture: {plot_run(outcome.folder, title='CautiousMDQN on CartPole-v1')}")
     return 0
