@@ -35,10 +35,11 @@ class MaskSource:
 
     :param env: the environment
     :param n_actions: number of actions
+    :param masked: False for an environment without masks, where all actions are valid
     """
 
-    def __init__(self, env: VecEnv, n_actions: int) -> None:
-        self.env, self.n_actions = env, n_actions
+    def __init__(self, env: VecEnv, n_actions: int, masked: bool = True) -> None:
+        self.env, self.n_actions, self.masked = env, n_actions, masked
         self.has_method = _has_method(env)
 
     @staticmethod
@@ -48,6 +49,8 @@ class MaskSource:
 
     def at_reset(self) -> np.ndarray:
         """Masks, shape (n_envs, n_actions), of the observations after a reset."""
+        if not self.masked:
+            return np.ones((self.env.num_envs, self.n_actions), dtype=bool)
         # The method is preferred: it is contrib's protocol and needs no infos
         if self.has_method:
             return self._checked(self.env.env_method("action_masks"))
@@ -63,6 +66,8 @@ class MaskSource:
         mask is lost; the mask before the step replaces it. It matters only for an episode cut off
         by a time limit, whose last state is bootstrapped from.
         """
+        if not self.masked:
+            return before, before
         given = [info.get("action_mask") for info in infos]
         if self.has_method:
             current = self._checked(self.env.env_method("action_masks"))
@@ -164,17 +169,22 @@ def _has_method(env: VecEnv) -> bool:
 
 
 def start(model: "RegularizedDQN", env_was_reset: bool) -> MaskSource | None:
-    """The source of masks of the model's environment, if it has any, with room for them in the
-    replay buffer; sets the masks of the current observations."""
+    """The source of masks of the model's environment, None if it has none.
+
+    Sets the masks of the current observations and makes room for masks in the replay buffer.
+    """
     env, buffer = model.env, model.replay_buffer
     assert env is not None
     assert buffer is not None
-    if not MaskSource.found(env) and (env_was_reset or model._last_masks is None):
+    # A resumed episode is masked as it was: its environment shows infos from the next step on
+    masked = MaskSource.found(env) or not (env_was_reset or model._last_masks is None)
+    # A buffer with the masks of another environment still needs all columns
+    if not masked and buffer.action_dim == 1:
         model._last_masks = None
         return None
     if getattr(buffer, "n_steps", 1) > 1:
         raise InvalidArgument("n_steps must be 1 for an environment that masks actions")
-    source = MaskSource(env, model._n_actions)
+    source = MaskSource(env, model._n_actions, masked)
     if env_was_reset or model._last_masks is None:
         model._last_masks = source.at_reset()
     add_columns(buffer, model._n_actions)

@@ -224,6 +224,16 @@ def test_a_loaded_model_continues_with_masks(tmp_path):
     assert Corridor.invalid_taken == 0
 
 
+def test_a_masked_model_learns_on_without_masks():
+    model = RegularizedDQN("MlpPolicy", Corridor(), **SMALL).learn(300)
+    model.set_env(Corridor("none"))
+    model.learn(300, reset_num_timesteps=False)
+    assert Corridor.invalid_taken > 0, "all actions are valid now"
+    masks_of_next = model.replay_buffer.actions[:600, 0, 2]
+    assert set(masks_of_next[:300]) == {2, 3}
+    assert set(masks_of_next[300:]) == {7}
+
+
 class Stop(BaseCallback):
     def _on_step(self):
         return self.num_timesteps < 400
