@@ -97,7 +97,7 @@ def read_status(folder: Path) -> dict[str, Any]:
     """The last status of a run; empty if it has none."""
     try:
         return json.loads((folder / STATUS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # e.g. cut off by a full disk
         return {}
 
 

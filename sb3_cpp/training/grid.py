@@ -121,6 +121,7 @@ def check_buildable(configs: list[RunConfig]) -> None:
     """Build every environment and model, so that a mistake shows before anything is trained."""
     for config in {(config.algo, config.env): config for config in configs}.values():
         check_values(config.hyperparameters)
+        # A replay buffer of its true size would take gigabytes
         small = {"buffer_size": 1} if "buffer_size" in config.hyperparameters else {}
         env = make_run_environment(config)
         try:
@@ -131,6 +132,7 @@ def check_buildable(configs: list[RunConfig]) -> None:
 
 def run_cells(cells: list[Cell], waiting: list[Cell], pool: Pool) -> bool:
     """Train the waiting cells and show all of them; False if interrupted."""
+    # Schedulers and shells stop a process by SIGTERM: let the workers save, as after Ctrl-C
     former = signal.signal(signal.SIGTERM, _interrupt)
     unfinished = {id(cell) for cell in waiting}
     try:
@@ -140,6 +142,7 @@ def run_cells(cells: list[Cell], waiting: list[Cell], pool: Pool) -> bool:
                 for cell, state, note in pool.poll(0.5):
                     cell.state, cell.note = state, note
                     unfinished.discard(id(cell))
+                # A cell that has just finished is read once more, for its last evaluation
                 for cell in cells:
                     if id(cell) in unfinished or cell.state == "finished":
                         cell.refresh()
@@ -197,6 +200,7 @@ class GridDisplay:
         self.cells = cells
         self._states = {id(cell): (cell.state, cell.attempts) for cell in cells}
         console = Console()
+        # A log file gets no control characters
         self._live = (
             Live(live_table(cells), console=console, refresh_per_second=2)
             if console.is_terminal

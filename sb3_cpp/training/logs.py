@@ -77,7 +77,7 @@ def _truncate_csv(path: Path, lines: int) -> int:
     if not path.is_file():
         return 0
     whole = path.read_bytes().split(b"\n")[:-1][:lines]
-    if path.name == MONITOR and len(whole) < 2:  # its header has two lines
+    if path.name == MONITOR and len(whole) < 2:  # without its header of two lines
         whole = []
     with path.open("rb+") as file:  # in place: rows that are kept are never missing
         file.truncate(sum(len(line) + 1 for line in whole))
@@ -110,6 +110,7 @@ class ContinuedCSV(CSVOutputFormat):
         self._open()
 
     def _open(self) -> None:
+        # To read the header and append rows
         self.file = self._path.open("a+", newline="")
         self.file.seek(0)
         header = self.file.readline().strip()
@@ -132,6 +133,8 @@ class ContinuedCSV(CSVOutputFormat):
 
 class MonitorCallback(BaseCallback):
     """Training episodes in one monitor.csv of SB3's format, for any number of environments.
+
+    SB3's Monitor writes a file per environment, and starts it anew when a run is resumed.
 
     :param path: the file
     :param env_id: for its first line
@@ -205,6 +208,7 @@ class EvaluationCallback(BaseCallback):
         self.lengths: list[list[int]] = saved["ep_lengths"].tolist() if saved else []
 
     def _on_training_start(self) -> None:
+        # Multiples of `every`: a resumed run evaluates when it would have done so anyway
         self._due = (self.num_timesteps // self.every + 1) * self.every
 
     def _on_step(self) -> bool:
@@ -219,6 +223,7 @@ class EvaluationCallback(BaseCallback):
             self.evaluate()
 
     def evaluate(self) -> None:
+        # Far apart, so that no two runs of a grid are evaluated on the same episodes
         seed = 1_000_003 * (self.seed + 1) + len(self.timesteps) * self.env.num_envs
         self.env.seed(seed % (2**32 - self.env.num_envs))  # MinAtar takes no larger ones
         copy_normalization(self.model.get_env(), self.env)
@@ -302,6 +307,7 @@ class ProgressCallback(BaseCallback):
             self._bar = None
 
     def status(self, state: str) -> dict[str, Any]:
+        # The last 100 training episodes, as SB3's rollout/ep_rew_mean
         returns = [episode["r"] for episode in self.model.ep_info_buffer or ()]
         seconds = max(time.monotonic() - self._start, 1e-9)
         return {

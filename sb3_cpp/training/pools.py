@@ -82,6 +82,7 @@ def _work(config: RunConfig, root: str, folder: str, sender: Connection) -> None
     """A worker process of the local pool; its output goes to the cell's folder."""
     os.makedirs(folder, exist_ok=True)
     output = os.open(os.path.join(folder, OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    # The file descriptors, because libraries in C print, too
     os.dup2(output, 1)
     os.dup2(output, 2)
     result = train_cell(config, root)
@@ -122,7 +123,7 @@ class LocalPool:
             state, note = self._result(receiver, process.exitcode)
             if state == "died" and cell.attempts < MAX_ATTEMPTS:
                 cell.state, cell.note = "waiting", note
-                self._waiting.insert(0, cell)
+                self._waiting.insert(0, cell)  # before cells that have not begun
             else:
                 results.append((cell, "failed" if state == "died" else state, note))
         return results
@@ -140,7 +141,7 @@ class LocalPool:
         arguments = (cell.config, self.root, str(cell.folder), sender)
         process = self._context.Process(target=_work, args=arguments)
         process.start()
-        sender.close()
+        sender.close()  # the worker holds the only other end: if it dies, the pipe ends
         cell.state, cell.attempts = "running", cell.attempts + 1
         self._running[process.pid] = (cell, process, receiver)
 
@@ -184,6 +185,7 @@ class DaskPool:
         for cell in cells:
             config = cell.config
             name = f"{config.algo}-{config.env}-{config.seed}"
+            # Unique: for a known key, Dask returns the result of an earlier grid
             key = f"{name}-{id(self):x}-{len(self._cells)}"
             future = self.client.submit(train_cell, config, self.root, pure=False, key=key)
             self._cells[future] = cell
@@ -197,6 +199,7 @@ class DaskPool:
                 results.append((cell, *future.result()))
             else:
                 results.append((cell, "failed", f"{future.exception()}".splitlines()[0]))
+        # Dask does not tell a client what runs; the run's folder does
         for cell in self._cells.values():
             if cell.state == "waiting" and cell.status.get("state") == "training":
                 cell.state = "running"

@@ -439,7 +439,8 @@ class _Run:
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
             self._note("warned", f": {warning}")
-        for name in (FAILURE, BAD_BATCH, MODEL):  # of a failed attempt, or of the shorter run
+        # Left by a failed attempt, or by the shorter run that is being extended
+        for name in (FAILURE, BAD_BATCH, MODEL):
             (self.folder / name).unlink(missing_ok=True)
         return self._learn()
 
@@ -459,6 +460,7 @@ class _Run:
                     for callback in (self.progress, self.checkpoints):
                         callback.init_callback(model)
                     self.progress.on_training_start({}, {})
+                # Before the last evaluation: a run that dies in it need not train again
                 if config.keep_checkpoint:
                     self.checkpoints.save()
                 if evaluation is not None:
@@ -471,7 +473,7 @@ class _Run:
             write_status(folder, **{**self.progress.status("interrupted"), "timesteps": timesteps})
             self._note("interrupted", f", saved at step {timesteps}")
             return Outcome("interrupted", folder, timesteps, exit_code=self.interruption.exit_code)
-        except (OSError, StopRun):
+        except (OSError, StopRun):  # a full disk is no failure of the run, which can go on
             raise
         except Exception as error:
             log = folder / FAILURE

@@ -145,6 +145,7 @@ class SeededTPE(BaseSampler):
         state = np.random.SeedSequence([self.seed, trial.number]).generate_state(1)[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # A constant liar takes running trials for bad ones: workers spread out
             self._sampler = TPESampler(seed=int(state), constant_liar=True)
         self._sampler.before_trial(study, trial)
 
@@ -183,6 +184,7 @@ def open_storage(url: str | None, folder: Path, heartbeat: int) -> BaseStorage:
         return JournalStorage(JournalFileBackend(str(path)))
     if url.startswith("sqlite:///"):
         Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+    # Seconds to wait while another worker writes
     engine = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
 
     def connect() -> BaseStorage:
@@ -315,6 +317,7 @@ def run_trials(
 
     def guarded(trial: optuna.Trial) -> Any:
         trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
+        # Numbers are unique, so that workers agree without a lock on which trials are too many
         before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
         if sum(t.state in (*_ENDED, TrialState.RUNNING) for t in before) >= total:
             trial.set_user_attr("superfluous", True)
@@ -335,6 +338,7 @@ def run_trials(
         if ended + len(running) < total:
             reported = False
             try:
+                # One at a time: others may have ended the study meanwhile
                 study.optimize(guarded, n_trials=1, catch=(Superfluous,))
             except ValueError as error:
                 if not str(error).startswith("Cannot tell a FAIL trial"):

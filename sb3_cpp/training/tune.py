@@ -79,7 +79,7 @@ class Search:
             "n_timesteps": self.n_timesteps,
             "eval_freq": max(self.n_timesteps // EVALUATIONS, 1),
             "save_freq": max(self.n_timesteps // 4, 1),
-            "keep_checkpoint": False,
+            "keep_checkpoint": False,  # of each of hundreds of runs
         }
         overrides = merge(merge(self.overrides, values), fixed)
         config = self.suite.run_config(self.algo, self.env, seed, overrides)
@@ -95,6 +95,7 @@ class Search:
         )
         if outcome.state == "interrupted":
             raise KeyboardInterrupt
+        # Only the score is needed
         (folder / MODEL).unlink(missing_ok=True)
         return score(curve)
 
@@ -202,7 +203,7 @@ def tune(
     starts = {**defaults, **config.hyperparameters}.get("learning_starts", 0)
     if n_timesteps < 5 * starts:
         print(
-            f"note: runs of {n_timesteps:,} steps that learn from step {starts:,} on measure little "
+            f"note: runs of {n_timesteps:,} steps that learn from step {starts:,} measure little "
             "but noise; raise -n or lower -params learning_starts:N",
             flush=True,
         )
@@ -226,10 +227,11 @@ def tune(
     rule: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if pruner == "median":
         rule = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=EVALUATIONS // 3)
+    dashboard = shlex.quote(storage_address(storage, folder))
     opened = open_study(name, open_storage(storage, folder, heartbeat), seed, settings, rule)
     print(
         f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, "
-        f"into {folder}\nwatch it: optuna-dashboard {shlex.quote(storage_address(storage, folder))}",
+        f"into {folder}\nwatch it: optuna-dashboard {dashboard}",
         flush=True,
     )
 
