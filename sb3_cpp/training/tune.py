@@ -227,8 +227,8 @@ def tune(
     rule: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if pruner == "median":
         rule = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=EVALUATIONS // 3)
-    dashboard = shlex.quote(storage_address(storage, folder))
     opened = open_study(name, open_storage(storage, folder, heartbeat), seed, settings, rule)
+    dashboard = shlex.quote(storage_address(storage, folder))
     print(
         f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, "
         f"into {folder}\nwatch it: optuna-dashboard {dashboard}",
