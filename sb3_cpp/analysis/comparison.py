@@ -171,12 +171,14 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
             row |= {"runs": sum(map(len, own.values()))} | _iqm(own, measure)
             theirs = scores(results, reference, measure, tasks)
             if algo != reference and reference in algos and set(theirs) == set(tasks):
+                # Less oscillation is better: the probability that the algorithm has more
                 pair = (own, theirs) if "oscillation" in measure else (theirs, own)
                 row |= _columns(probability_of_improvement(*pair), "better")
                 row |= _columns(iqm_difference(theirs, own), "difference")
                 row["p"] = permutation_p_value(theirs, own)
             rows.append(row)
     table = pd.DataFrame(rows, columns=_SUITE_COLUMNS).assign(p_holm=np.nan)
+    # Holm's family: all algorithms compared with the reference on one measure
     for _, group in table[table.p.notna()].groupby("measure", sort=False):
         table.loc[group.index, "p_holm"] = holm_correction(group.p)
     return table

@@ -58,6 +58,7 @@ def pictures(results: Results, reference: str, names: Sequence[str] = NAMES) -> 
     if CURVES in names:
         chosen += [partial(curves_of_task, results, task, reference) for task in tasks_of(results)]
     for make in chosen:
+        # Not around the yield: the caller's figures keep their own styles
         with fixed_styles(results.used().algo):
             picture = make()
         yield picture
@@ -86,6 +87,7 @@ def plot(
         print_excluded(results)
         raise InvalidArgument("no run can be compared, so there is nothing to draw")
     folders = {name: out / name if len(parts) > 1 else out for name in parts}
+    # All suites are checked before the first file is written
     if not force:
         for name, part in parts.items():
             _refuse_overwriting(folders[name], part, chosen, formats)

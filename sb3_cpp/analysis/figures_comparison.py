@@ -117,6 +117,7 @@ def plot_pareto(
     }
     front = sorted((values[algo][1], values[algo][0]) for algo in pareto_front(values))
     dashed: dict[str, Any] = {"color": "0.6", "linewidth": 1.2, "linestyle": "--", "zorder": 1}
+    # Steps: between two points of the front no mixture of algorithms is claimed
     ax.plot(*zip(*front), drawstyle="steps-post", **dashed)
     for algo, (gain, fall) in points.items():
         y, x = values[algo]
@@ -142,6 +143,7 @@ def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:
     figure.draw_without_rendering()  # the layout decides where the axes are
     points = 72.0 / figure.dpi * ax.transData.transform([(x, y) for y, x in values.values()])
     places = dict(zip(values, points.tolist()))
+    # In points, the unit of font sizes and annotation offsets
     covered = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
     frame = tuple(72.0 / figure.dpi * float(edge) for edge in ax.bbox.extents)
     for algo, (x, y) in places.items():
@@ -220,6 +222,7 @@ def plot_bars(
     for row, (algo, by_task) in enumerate(by_algo.items()):
         values, middle = np.concatenate(list(by_task.values())), _oscillation(by_task)
         largest = max(largest, float(values.max()))
+        # Pale bars, so that dots and intervals show on dark colours too
         ax.barh(row, float(middle.estimate), 0.72, color=styles[algo].colour, alpha=0.75)
         if np.isfinite(middle.low):
             outline = [withStroke(linewidth=2.4, foreground="white")]
@@ -277,6 +280,7 @@ def plot_profiles(
     )
     low, high = float(values.min()), float(values.max())
     margin = 0.03 * (high - low) or 0.1
+    # A little beyond all runs, so that every profile starts at 1 and ends at 0
     thresholds = np.linspace(low - margin, high + margin, 101)
     for algo, style in styles_for(by_algo).items():
         share = performance_profile(by_algo[algo], thresholds).share

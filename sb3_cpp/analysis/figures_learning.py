@@ -110,6 +110,7 @@ def plot_curves(
         middle = iqm_interval({task: returns})
         if not intervals:
             middle = Interval(middle.estimate, returns.min(axis=0), returns.max(axis=0))
+        # With many algorithms only the reference's band is strong, or the bands hide the lines
         opacity, above = (BAND, 3) if algo == reference or len(styles) < 4 else (FAINT_BAND, 2)
         look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes, "zorder": above}
         ax.plot(steps, middle.estimate, linewidth=1.4, **look)
@@ -172,6 +173,7 @@ def ablation_curves(results: Results) -> Picture:
     designs = ordered([algo for algo in used.algo if algo.startswith(ABLATION)])
     if not designs:
         return Picture(name, title, f"there are no runs of the ablation ({ABLATION}…)", None)
+    # Beside the designs of the ablation, as the paper shows CPP in its Fig. 5
     ours = [algo for algo in OURS if (used.algo == algo).any()]
     with_designs = set(used[used.algo.isin(designs)].task)
     tasks = [task for task in tasks_of(results) if task in with_designs]
@@ -203,6 +205,7 @@ def plot_trace(ax: Axes, results: Results, task: str, quantity: str, algos: Sequ
         steps = high.index.to_numpy(float)
         look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes}
         ax.plot(steps, middle.to_numpy(), linewidth=1.3, **look)
+        # A zero is below any logarithmic axis: the band then reaches down to its smallest value
         low = low.fillna(positive[quantity].min())
         ax.fill_between(steps, low, high, color=style.colour, alpha=0.15, linewidth=0)
         ax.set_yscale("log")

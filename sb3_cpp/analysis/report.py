@@ -149,6 +149,7 @@ def report_page(
 ) -> str:
     """The page as text."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    # Escaped by default: names, settings and errors of runs may come from anywhere
     page = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     ).get_template("report.html")
@@ -219,6 +220,7 @@ def _image(figure: Figure, title: str, caption: str) -> Image:
     drawing = re.sub(
         rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), buffer.getvalue()
     )
+    # Percent-encoding is shorter than base64 for SVG, and the page stays one file
     data = quote(drawing, safe=" ,.:;=/()-")
     width, height = (round(inches * 120) for inches in figure.get_size_inches())
     return Image(title, caption, f"data:image/svg+xml,{data}", width, height)
@@ -302,6 +304,7 @@ def _runs(results: Results) -> HtmlTable:
     several = len(results.suites()) > 1
     rows: list[Row] = []
     for run in results.runs.to_dict("records"):
+        # Other states already say why a run is not compared
         omitted = run["excluded"] and run["state"] == "finished"
         state = run["state"] + (", not compared" if omitted else "")
         names = [run["suite"]] if several else []

@@ -165,6 +165,7 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     )
     choice.check(runs)
     runs = choice.select(runs)
+    # A run counted twice would make every interval too narrow
     _refuse_duplicates(runs)
     curves, iterations = (
         choice.select(pd.concat([getattr(part.tables, name) for part in loaded]))
@@ -236,6 +237,7 @@ def _load(path: Path, choice: Choice) -> _Loaded:
 
 def _read(folder: Path, choice: Choice) -> RunRecord | None:
     """A run of ours, or, without a config.yml of ours, one of SB3."""
+    # With a layout even folders called seed_<n> may be SB3's
     ours = _is_seed_folder(folder) and (choice.layout is None or (folder / CONFIG).exists())
     record = (
         read_run(folder)
@@ -290,6 +292,7 @@ def assess(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """
     runs = runs.assign(problem=runs["problem"].astype(object).fillna("").astype(str))
     runs["excluded"] = runs["problem"]
+    # The area and the oscillation grow with length and number of evaluations
     for _, group in runs[runs.excluded == ""].groupby(["suite", "task"], sort=False):
         lengths = group[["n_timesteps", "evaluations"]].value_counts()
         usual = max(lengths.index, key=lambda length: (lengths[length], *length))
@@ -323,8 +326,10 @@ def _normalise(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         return_low="min", return_high="max"
     )
     runs = runs.merge(ranges, on=["suite", "task"], how="left")
+    # Where all evaluations are equal nothing can be normalised: NaN instead of a division by 0
     width = (runs.return_high - runs.return_low).replace(0.0, np.nan)
     for measure, name in _NORMALISED.items():
+        # Returns are shifted and scaled, oscillations are differences of returns: scaled only
         low = runs.return_low if measure in ("final_return", "auc") else 0.0
         runs[name] = (runs[measure] - low) / width
     return runs

@@ -34,6 +34,7 @@ from sb3_cpp.run_folder import (
 CELL = ["suite", "task", "algo", "seed"]
 EVALUATION, TRAINING = "evaluation", "training"
 TRACES = ("zeta", "m_K", "M_K", "C_K")
+# 100 episodes as in SB3's rollout/ep_rew_mean; 50 points and 200 rows keep CSV files small
 TRAINING_POINTS, TRAINING_WINDOW, MOST_ITERATIONS = 50, 100, 200
 FINAL_EVALUATIONS, FINAL_EPISODES = 3, 100
 MEASURES = (
@@ -104,6 +105,7 @@ def read_run(folder: Path) -> RunRecord | None:
         settings = read_record(folder)
         config = settings["config"]
         task, total = str(config["env"]), int(config["n_timesteps"])
+        # A tuning trial has a config.yml too, but its folder is not named after the environment
         if folder_name(task) != env:
             return None
         if int(config["seed"]) != number:
@@ -166,6 +168,7 @@ def evaluation_curve(arrays: Mapping[str, NDArray[Any]], n_timesteps: int) -> pd
 
 def _state(record: RunRecord, folder: Path) -> tuple[str, str]:
     status = read_status(folder)
+    # The status is written every second, evaluations are rarer
     record.timesteps = max(record.timesteps, int(status.get("timesteps") or 0))
     if is_finished(folder) or status.get("state") == "finished":
         return "finished", "" if len(record.evaluations) else "has no evaluations"
@@ -203,10 +206,12 @@ def episode_ends(lengths: NDArray[np.float64], n_envs: int = 1) -> NDArray[np.fl
     ends = np.cumsum(lengths, dtype=np.float64)
     if n_envs == 1:
         return ends
+    # Windows of 4 n_envs episodes: lengths change while the agent learns
     index = np.arange(len(lengths))
     first, last = np.maximum(index - 2 * n_envs, 0), np.minimum(index + 2 * n_envs, len(lengths))
     sums, squares = (np.concatenate([[0.0], np.cumsum(values)]) for values in (lengths, lengths**2))
     age = (squares[last] - squares[first]) / (2.0 * (sums[last] - sums[first]))
+    # The estimate must not go back, or episodes would change their order
     return np.maximum.accumulate(ends + (n_envs - 1) * age)
 
 
@@ -221,7 +226,7 @@ def training_curve(
         raise ValueError(f"{MONITOR} has returns that are not finite")
     grid = np.linspace(0, total, TRAINING_POINTS + 1)[1:]
     counts = np.searchsorted(ends, grid, side="right")
-    sums = np.concatenate([[0.0], np.cumsum(returns)])
+    sums = np.concatenate([[0.0], np.cumsum(returns)])  # windows as differences of running sums
     grid, counts = grid[counts > 0], counts[counts > 0]
     first = np.maximum(counts - TRAINING_WINDOW, 0)
     means = (sums[counts] - sums[first]) / (counts - first)
@@ -235,6 +240,7 @@ def _thinned(iterations: pd.DataFrame) -> pd.DataFrame:
     if len(iterations) > MOST_ITERATIONS:
         rows = np.linspace(0, len(iterations) - 1, MOST_ITERATIONS).round().astype(int)
         iterations = iterations.iloc[rows]
+    # Six digits are more than a figure shows
     rounded = iterations.astype(dict.fromkeys(TRACES, np.float64))
     for name in TRACES:
         rounded[name] = [float(f"{value:.6g}") for value in rounded[name]]

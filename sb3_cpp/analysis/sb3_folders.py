@@ -120,6 +120,7 @@ def _fill(
 ) -> None:
     arrays = read_evaluations(folder)
     hyperparameters = arguments.get("hyperparameters") or {}
+    # -1 in args.yml means: as in the hyperparameters
     recorded = int(arguments.get("n_timesteps") or -1)
     recorded = recorded if recorded > 0 else int(hyperparameters.get("n_timesteps") or 0)
     evaluated = arrays.get("timesteps", np.zeros(0))
@@ -131,6 +132,7 @@ def _fill(
     n_envs = max(episodes["file"].nunique(), 1)
     lengths = length_in_steps(episodes["l"], record.task)
     ends = n_envs * _sums(lengths, episodes["file"])  # all environments step together
+    # Files come one after the other, episodes ended in turns
     order = np.argsort(ends, kind="stable")
     ends, returns = ends[order], episodes["r"].to_numpy(np.float64)[order]
     within = int(np.searchsorted(ends, total, side="right"))
@@ -182,6 +184,7 @@ def _read_monitors(folder: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             raise ValueError(f"{path.name} has no header")
         header = json.loads(first[1:])
         table = pd.read_csv(path, comment="#")[["r", "l", "t"]]
+        # t counts from the start of its own environment
         tables.append(table.assign(t=table["t"] + float(header["t_start"]), file=number))
         headers.append(header)
     if not tables:
@@ -207,6 +210,7 @@ def _plain(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> Any:
     if isinstance(node, yaml.MappingNode):
         return loader.construct_mapping(node, deep=True)
     values = loader.construct_sequence(node, deep=True)  # type: ignore[arg-type]
+    # An OrderedDict is a list with one entry: its list of pairs
     if suffix.endswith("OrderedDict"):
         return dict(values[0]) if values else {}
     return values

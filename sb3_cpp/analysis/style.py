@@ -101,6 +101,7 @@ def fixed_styles(algos: Iterable[str]) -> Iterator[None]:
 def styles_for(algos: Iterable[str]) -> Mapping[str, Style]:
     """The styles of some algorithms; unknown names (variants) get spare ones, alphabetically."""
     names = list(dict.fromkeys(algos))
+    # By the alphabet, not by order of appearance: a variant keeps its colour if the order changes
     others = sorted({*names, *_all_algos.get()} - STYLES.keys())
     spare = {
         name: Style(
@@ -128,6 +129,7 @@ def short_name(task: str) -> str:
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure that needs no display."""
+    # Not pyplot's figure: no global state, no backend that looks for a display
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -148,6 +150,7 @@ def panels(
 
     :param handles: of the legend, in the cell after the last panel if it fits, else below all
     """
+    # The free cell of the last row, if there is one and the names fit
     in_cell = (
         bool(handles) and count % 3 != 0 and _legend_rows(handles, PAGE / 3) * _LEGEND_ROW < height
     )
@@ -245,6 +248,8 @@ def save_figure(
         handles, labels = legend_from.get_legend_handles_labels()
         place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns or len(labels)}
         figure.legend(handles, labels, fontsize=FONT, frameon=False, **place)
+    # svg.hashsalt makes ids of SVG elements reproducible; fonttype 42 embeds TrueType, which
+    # journals ask for
     metadata = _METADATA[path.suffix.removeprefix(".")]
     with matplotlib.rc_context({"svg.hashsalt": "sb3_cpp", "pdf.fonttype": 42}):
         write_with(path, lambda part: figure.savefig(part, dpi=200, metadata=metadata))

@@ -75,6 +75,7 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]], tex
 def interval_text(row: pd.Series) -> str:
     """``8.40 [7.92, 8.81]``, all with the same decimals; no brackets if there is no interval."""
     places = decimals_for(row.iqm, row.low, row.high)
+    # + 0.0 turns -0.0 into 0.0
     value, low, high = (f"{part + 0.0:,.{places}f}" for part in (row.iqm, row.low, row.high))
     return value if np.isnan(row.low) else f"{value} [{low}, {high}]"
 
@@ -167,6 +168,7 @@ def gather(
         print_suite(results.suite(suite), reference)
     print_excluded(results)
     if out is not None:
+        # Checked before the CSV files are written, so that all or nothing is new
         tables = Path(out) / TABLES
         if tables.exists() and not force:
             raise InvalidArgument(f"{tables} already exists; choose another folder, or use --force")

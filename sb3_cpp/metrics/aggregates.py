@@ -91,15 +91,14 @@ def probability_of_improvement(
     """
     a, b, count = _both(first, second)
     sizes = [(len(x), len(y)) for x, y in zip(a, b)]
-    result = bootstrap_interval([*a, *b], _win_share(sizes, count), confidence, draws, seed).clip(
-        0.0, 1.0
-    )
+    statistic = _win_share(sizes, count)
+    result = bootstrap_interval([*a, *b], statistic, confidence, draws, seed).clip(0.0, 1.0)
     if np.isnan(result.low):
         return result
     below, above = (result.estimate - result.low) ** 2, (result.high - result.estimate) ** 2
     for x, y in zip(a, b):
         outcomes = np.sign(x[:, None] - y)
-        if np.ptp(outcomes) == 0:
+        if np.ptp(outcomes) == 0:  # the same outcome for every pair
             share = (1.0 + outcomes[0, 0]) / 2.0
             width = (1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / min(outcomes.shape))) / len(sizes)
             below, above = below + (share * width) ** 2, above + ((1.0 - share) * width) ** 2
@@ -140,17 +139,14 @@ def bootstrap_interval(
     :param strata: per stratum an array of (runs, …), the further dimensions equal in all
     :param statistic: vectorised over draws
     """
-    if not strata or any(stratum.shape[0] == 0 for stratum in strata):
-        raise ValueError("every stratum needs at least one run")
-    if not all(np.isfinite(stratum).all() for stratum in strata):
-        raise ValueError("scores must be finite numbers")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be in (0, 1), got {confidence!r}")
     values = np.concatenate(strata)
     estimate = statistic(values[None])[0]
     sizes = np.array([stratum.shape[0] for stratum in strata])
-    if sizes.min() < 2:
+    if sizes.min() < 2:  # a single run says nothing about the spread
         return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+    # Seeded: the same runs give the same interval in every table and figure
     rng = np.random.default_rng(seed)
     replicates = statistic(values[_draw(sizes, draws, rng, range(len(sizes)))])
     tail = (1.0 - confidence) / 2.0
@@ -190,6 +186,7 @@ def _widening(
     if len(sizes) == 1:
         n = int(sizes[0])
         return float(np.sqrt(n / (n - 1)) * -special.stdtrit(n - 1, tail) / normal)
+    # Variance of the statistic if only one stratum is drawn again
     shares = [
         statistic(values[_draw(sizes, _SHARE_DRAWS, rng, [i])]).var(axis=0)
         for i in range(len(sizes))
@@ -198,6 +195,7 @@ def _widening(
     variances = np.stack([share * factor for share, factor in zip(shares, inflation)])
     total = variances.sum(axis=0)
     certain = total == 0.0  # no variance: the interval is a point
+    # Welch and Satterthwaite
     freedom = total**2 / np.where(
         certain, 1.0, sum(v**2 / (n - 1) for v, n in zip(variances, sizes))
     )
@@ -235,6 +233,7 @@ def _iqm(weights: Array) -> Statistic:
         order = np.argsort(values, axis=1, kind="stable")
         inside = weights[order]
         upto = np.cumsum(inside, axis=1)
+        # A run covers the weights from upto - inside to upto; count the part in [0.25, 0.75]
         inside = np.maximum(np.minimum(upto, 0.75) - np.maximum(upto - inside, 0.25), 0.0)
         return (np.take_along_axis(values, order, axis=1) * inside).sum(axis=1) / 0.5
 
@@ -247,6 +246,7 @@ def _win_share(sizes: Sequence[tuple[int, int]], count: int) -> Statistic:
     def statistic(values: Array) -> Array:
         shares, left, right = [], 0, count
         for n, m in sizes:
+            # (draws, runs of the first, runs of the second)
             difference = values[:, left : left + n, None] - values[:, None, right : right + m]
             shares.append(((difference > 0) + 0.5 * (difference == 0)).mean(axis=(1, 2)))
             left, right = left + n, right + m

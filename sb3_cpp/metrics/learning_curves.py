@@ -25,7 +25,7 @@ def oscillation(returns: ArrayLike) -> Oscillation:
     if curve.ndim == 0 or not np.all(np.isfinite(curve)):
         raise ValueError(f"returns must be a series of finite numbers, got {returns!r}")
     drops = np.maximum(curve[..., :-1] - curve[..., 1:], 0.0)
-    if drops.shape[-1] == 0:
+    if drops.shape[-1] == 0:  # one evaluation only: max() of nothing would raise
         zero = np.zeros(curve.shape[:-1])
         return Oscillation(zero, zero.copy())
     return Oscillation(drops.max(axis=-1), np.sqrt((drops**2).sum(axis=-1)))

@@ -42,6 +42,7 @@ def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
     a, b = _samples(first, second, least=1)
     if math.comb(a.size + b.size, a.size) > _MOST_SPLITS:
         return float(stats.mannwhitneyu(a, b, alternative="two-sided", method="asymptotic").pvalue)
+    # Exact with ties, which scipy's exact method refuses
     ranks = stats.rankdata(np.concatenate([a, b]))
     splits = np.array(list(itertools.combinations(range(ranks.size), a.size)))
     distances = np.abs(ranks[splits].sum(axis=1) - a.size * ranks.mean())
@@ -66,6 +67,7 @@ def permutation_p_value(
         pooled[1:] = rng.permuted(pooled[1:], axis=1)  # the first row is the observed one
         differences += pooled[:, : a.size].mean(axis=1) - pooled[:, a.size :].mean(axis=1)
     distances = np.abs(differences)
+    # The tolerance counts permutations that are equal up to rounding as equally extreme
     return float(np.mean(distances >= distances[0] * (1.0 - 1e-9)))
 
 
