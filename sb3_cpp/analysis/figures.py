@@ -33,6 +33,7 @@ from sb3_cpp.analysis.style import (
 from sb3_cpp.analysis.tables import markdown_table, print_excluded
 from sb3_cpp.checks import InvalidArgument, check_choice
 from sb3_cpp.files import write_text
+from sb3_cpp.run_folder import folder_name
 
 _FIGURES: dict[str, Callable[[Results, str], Picture]] = {  # of results and reference
     "fig4": curves_of_all_tasks,
@@ -119,7 +120,7 @@ def _refuse_overwriting(
 ) -> None:
     stems = [name for name in chosen if name in _FIGURES]
     if CURVES in chosen:
-        stems += [f"curve_{task.replace('/', '-')}" for task in tasks_of(results)]
+        stems += [f"curve_{folder_name(task)}" for task in tasks_of(results)]
     files = [f"{stem}.{kind}" for stem in stems for kind in formats]
     files += list(table1_files(results)) if TABLE1 in chosen else []
     present = [name for name in files if (folder / name).exists()]

@@ -33,7 +33,14 @@ from sb3_cpp.analysis.style import (
 )
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.metrics import Interval, iqm_interval
-from sb3_cpp.run_folder import CONFIG, ITERATIONS, MONITOR, read_config, read_evaluations
+from sb3_cpp.run_folder import (
+    CONFIG,
+    ITERATIONS,
+    MONITOR,
+    folder_name,
+    read_config,
+    read_evaluations,
+)
 
 ENOUGH_SEEDS = 5
 ABLATION = "cpi_"  # prefix of the ablation's algorithms
@@ -162,7 +169,7 @@ def curves_of_task(results: Results, task: str, reference: str) -> Picture:
     plot_curves(figure.subplots(), results, task, algos, reference, intervals=intervals)
     legend_below(figure, [*line_handles(styles_for(algos)), band_handle(intervals)])
     lines = f"Lines are interquartile means over seeds, {_BAND[intervals]}."
-    name, caption = f"curve_{task.replace('/', '-')}", f"Return of the evaluations. {lines}"
+    name, caption = f"curve_{folder_name(task)}", f"Return of the evaluations. {lines}"
     return Picture(name, f"Learning curves: {task}", caption, figure)
 
 

@@ -122,6 +122,7 @@ def label_of(algo: str) -> str:
 
 def short_name(task: str) -> str:
     """``MinAtar/Breakout-v1`` as ``MinAtar Breakout``, ``ALE/Seaquest-v5`` as ``Seaquest``."""
+    task = task.rpartition(":")[2]  # package:Env-v0 and package.module:EnvClass
     family, _, name = task.rpartition("/")
     name = name.rpartition("-v")[0].removesuffix("NoFrameskip")
     return f"MinAtar {name}" if name and family == "MinAtar" else name or task

@@ -70,6 +70,17 @@ def test_a_task_on_which_nothing_differs_is_drawn_but_not_averaged(tmp_path: Pat
     assert found["profiles"].figure is None
 
 
+def test_environments_of_packages_have_figures_with_plain_names(tmp_path: Path) -> None:
+    env = "my_package:Maze-v0"
+    folder = write_run(tmp_path, "dqn", env)
+    folder.parent.rename(folder.parent.with_name("my_package-Maze-v0"))
+    results = load_results(tmp_path)
+    assert results.used().task.tolist() == [env]
+    assert [picture.name for picture in pictures(results, "dqn", ("curves",))] == [
+        "curve_my_package-Maze-v0"
+    ]
+
+
 @pytest.mark.parametrize("algos", [("cpp", "cpi_0.01", "cpi_0.5"), ("cpi_cpi", "cpi_spi")])
 def test_the_ablation_is_the_papers_fig_5(tmp_path: Path, algos: tuple[str, ...]) -> None:
     write_grid(tmp_path, algos=algos, envs=("MinAtar/Seaquest-v1",), seeds=2)

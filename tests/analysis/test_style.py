@@ -94,6 +94,8 @@ def test_an_algorithm_keeps_its_style_and_others_get_one_of_their_own() -> None:
         ("CartPole-v1", "CartPole"),
         ("sb3_cpp/DangerGridworld-v0", "DangerGridworld"),
         ("strange", "strange"),
+        ("my_package:Maze-v0", "Maze"),
+        ("my_package.worlds:MazeEnv", "MazeEnv"),
     ],
 )
 def test_short_names(task: str, name: str) -> None:
