@@ -124,11 +124,13 @@ class _Learner:
     def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
         """One iteration; R_K is the return of the rollout, or its exact expectation."""
         episode = rollout(self.settings, log_deployed, self.settings.horizon, self.generator)
-        expected = expected_rollout(self.settings, log_deployed, self.settings.horizon)
+        returns, danger_visits = expected_rollout(
+            self.settings, log_deployed, self.settings.horizon
+        )
         self.rows["rollout return"].append(episode.returns)
         self.rows["rollout danger"].append(episode.danger_visits)
-        self.rows["expected return"].append(expected.returns)
-        self.rows["expected danger"].append(expected.danger_visits)
+        self.rows["expected return"].append(returns)
+        self.rows["expected danger"].append(danger_visits)
         self.counts += episode.counts  # the model is of all rollouts, the weights are of the last
         visits = episode.counts.sum((-1, -2))
         model = model_from_counts(self.settings, self.counts, self.settings.gamma)

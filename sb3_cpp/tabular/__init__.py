@@ -1,7 +1,7 @@
 """The theory, executable: exact MDPs, the paper's algorithms and bounds, the danger gridworld."""
 
 from sb3_cpp.tabular.algorithms import RULES, SCHEMES, ExactView, Settings, Update, iterate
-from sb3_cpp.tabular.gridworld import ENV_ID, DangerGrid, DangerGridworldEnv, register_envs
+from sb3_cpp.tabular.gridworld import ENV_ID, DangerGrid, DangerGridworldEnv
 from sb3_cpp.tabular.mdp import MDP, Evaluation, garnet, policy_advantage, uniform_log_policy
 
 __all__ = [
@@ -18,8 +18,5 @@ __all__ = [
     "garnet",
     "iterate",
     "policy_advantage",
-    "register_envs",
     "uniform_log_policy",
 ]
-
-register_envs()

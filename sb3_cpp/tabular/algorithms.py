@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import torch as th
 
-from sb3_cpp import coefficients
+from sb3_cpp import coefficients as rules
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.regularization import (
     greedy_advantage,
@@ -36,24 +36,8 @@ from sb3_cpp.regularization import (
 )
 from sb3_cpp.tabular.mdp import MDP, Evaluation, policy_advantage
 
-__all__ = [
-    "MIXTURES",
-    "NOISES",
-    "RULES",
-    "SCHEMES",
-    "Evidence",
-    "ExactView",
-    "Settings",
-    "Update",
-    "View",
-    "evaluate",
-    "gather_evidence",
-    "improve",
-    "iterate",
-    "log_change_bound",
-]
-
 SCHEMES = ("1", "1b", "2")
+# in log-probabilities, because exp() of a nearly greedy policy rounds its rare actions to 0
 MIXTURES = {"arithmetic": log_mixture, "geometric": log_geometric_mixture}
 NOISES = ("normal", "uniform")
 
@@ -64,27 +48,19 @@ NOISES = ("normal", "uniform")
 class Evidence(NamedTuple):
     """The inputs of a coefficient rule, computed from the Q that the learner sees.
 
-    Per state, shape (..., S); everything else has one entry per MDP or trial.
+    The first two have shape (..., S); everything else has one entry per MDP or trial.
     """
 
-    state_advantage: th.Tensor
-    """A(s) = sum_a (new - old) Q, per state."""
-    state_l1: th.Tensor
-    """L1(s) = sum_a |new - old|, per state."""
-    advantage: th.Tensor
-    """A = sum_s d(s) A(s)."""
-    span: th.Tensor
-    """Largest span over actions of f = log(new / old)."""
-    q_span: th.Tensor
-    """Largest span over actions of Q."""
-    covariance: th.Tensor
-    """sum_s d(s) Cov_old(Q, f)."""
-    ratio: th.Tensor
-    """m_K / M_K of the advantage tracker."""
-    log_c: float
-    """log C_K."""
+    state_advantage: th.Tensor  # A(s) = sum_a (new - old) Q
+    state_l1: th.Tensor  # L1(s) = sum_a |new - old|
+    advantage: th.Tensor  # A = sum_s d(s) A(s)
+    span: th.Tensor  # largest span over actions of f = log(new / old)
+    q_span: th.Tensor  # largest span over actions of Q
+    covariance: th.Tensor  # sum_s d(s) Cov_old(Q, f)
+    ratio: th.Tensor  # m_K / M_K of the advantage tracker
+    log_c: float  # log C_K: C_K itself falls like gamma^K and would underflow
+    # bound on the error of Q; a tensor broadcasts against (..., S)
     error_bound: th.Tensor | float
-    """Bound on the error of Q; a tensor broadcasts against (..., S)."""
 
     @property
     def delta(self) -> th.Tensor:
@@ -105,17 +81,14 @@ class Settings:
     :param temperature: entropy weight + KL weight; 0 makes the greedy step the hard arg max
     :param alpha: share of the KL weight in their sum, in [0, 1]; 1 means no entropy bonus
     :param scheme: "1", "1b" or "2"
-    :param exact_constants: constants with a guarantee for a normalised visitation, or the printed
-        ones
+    :param exact_constants: guaranteed constants (for a normalised visitation) or the printed ones
     :param backups: Bellman backups per evaluation, warm-started; None solves for the exact values
     :param regularized: whether the evaluation contains entropy bonus and KL penalty (as in CVI)
     :param r_max: bound of the absolute reward
-    :param rho1: decay of m_K (adaptive rule)
-    :param rho2: decay of M_K (adaptive rule)
+    :param rho1: decay of m_K, and rho2: of M_K (adaptive rule)
     :param mixture: "arithmetic" (zeta new + (1-zeta) old) or "geometric"
-    :param noise: size of the error on Q that the greedy step and the rule see: the standard
-        deviation if "normal", the bound if "uniform"
-    :param noise_law: "normal" or "uniform"
+    :param noise: error on Q: the standard deviation if ``noise_law`` is "normal", the bound if it
+        is "uniform"
     :param error_bound: the bound on that error which the state-wise rule assumes
     """
 
@@ -146,6 +119,7 @@ class Settings:
         check_number("noise", self.noise, 0.0)
         check_choice("noise_law", self.noise_law, NOISES)
         check_number("error_bound", self.error_bound, 0.0)
+        # its bound (Theorem D) is one on geometric mixtures only
         if self.rule == "geometric_spi" and self.mixture != "geometric":
             raise InvalidArgument(
                 f"mixture must be 'geometric' for geometric_spi, got {self.mixture!r}"
@@ -153,38 +127,24 @@ class Settings:
         if self.backups is not None:
             check_whole_number("backups", self.backups, 1)
 
-    @property
-    def plain_exact(self) -> bool:
-        """Whether the evaluation is that of :meth:`MDP.evaluate`."""
-        return self.backups is None and not self.regularized
 
-
+# From (evidence, settings, discount) to the mixing coefficient of the new policy, shape (...), or
+# (..., S) for "statewise".
 RULES: dict[str, Callable[[Evidence, Settings, float], th.Tensor]] = {
-    "cvi": lambda e, s, gamma: th.ones_like(e.advantage),
-    "cpp": lambda e, s, gamma: coefficients.theorem4_zeta(
-        e.advantage, e.log_c, gamma, s.exact_constants
+    "cvi": lambda e, s, g: th.ones_like(e.advantage),
+    # Theorem 4 with both branches; linear_cpp is the printed one, only its first branch
+    "cpp": lambda e, s, g: rules.theorem4_zeta(e.advantage, e.log_c, g, s.exact_constants),
+    "linear_cpp": lambda e, s, g: rules.linear_cpp(e.advantage, e.log_c, g, s.exact_constants),
+    "adaptive_cpp": lambda e, s, g: rules.dcpp(e.ratio, e.log_c),
+    "espi": lambda e, s, g: rules.exact_spi(
+        e.advantage, e.delta, e.advantage_range, g, s.exact_constants
     ),
-    "linear_cpp": lambda e, s, gamma: coefficients.linear_cpp(
-        e.advantage, e.log_c, gamma, s.exact_constants
-    ),
-    "adaptive_cpp": lambda e, s, gamma: coefficients.dcpp(e.ratio, e.log_c),
-    "espi": lambda e, s, gamma: coefficients.exact_spi(
-        e.advantage, e.delta, e.advantage_range, gamma, s.exact_constants
-    ),
-    "aspi": lambda e, s, gamma: coefficients.approximate_spi(
-        e.advantage, gamma, s.r_max, s.exact_constants
-    ),
-    "cpi": lambda e, s, gamma: coefficients.cpi(e.advantage, gamma, s.r_max, s.exact_constants),
-    "span_cpp": lambda e, s, gamma: coefficients.span_cpp(e.advantage, e.span, e.q_span, gamma),
-    "geometric_spi": lambda e, s, gamma: coefficients.geometric_spi(
-        e.covariance, e.span, e.q_span, gamma
-    ),
-    "statewise": lambda e, s, gamma: coefficients.statewise(
-        e.state_advantage, e.state_l1, e.error_bound
-    ),
+    "aspi": lambda e, s, g: rules.approximate_spi(e.advantage, g, s.r_max, s.exact_constants),
+    "cpi": lambda e, s, g: rules.cpi(e.advantage, g, s.r_max, s.exact_constants),
+    "span_cpp": lambda e, s, g: rules.span_cpp(e.advantage, e.span, e.q_span, g),
+    "geometric_spi": lambda e, s, g: rules.geometric_spi(e.covariance, e.span, e.q_span, g),
+    "statewise": lambda e, s, g: rules.statewise(e.state_advantage, e.state_l1, e.error_bound),
 }
-"""Mixing coefficient of the new policy, shape (...), or (..., S) for ``statewise``. ``cvi`` is
-always 1, ``cpp`` Theorem 4 with both branches."""
 
 
 # --- one update -----------------------------------------------------------------------------------
@@ -193,40 +153,28 @@ always 1, ``cpp`` Theorem 4 with both branches."""
 class View(NamedTuple):
     """What an update may know of the world."""
 
-    model: MDP
-    """The MDP itself, or one estimated from samples."""
-    weights: th.Tensor
-    """Weights over states that sum to 1, to average advantages, shape (..., S)."""
-    q: th.Tensor | None
-    """Exact Q of the policy mixed with; None: use the Q of the evaluation."""
-
-
-Observe = Callable[[th.Tensor, th.Tensor], View]
+    model: MDP  # the MDP itself, or one estimated from samples
+    weights: th.Tensor  # d(s), over which advantages are averaged, shape (..., S); sums to 1
+    q: th.Tensor | None  # exact Q of the policy mixed with; None: use the Q of the evaluation
 
 
 class Update(NamedTuple):
     """One update, with everything a bound on it mentions."""
 
     K: int
-    log_old: th.Tensor
-    """The policy the new one is mixed with."""
-    log_new: th.Tensor
-    """The regularised greedy policy, not yet deployed."""
-    log_deployed: th.Tensor
-    """The mixture."""
+    log_old: th.Tensor  #: the policy the new one is mixed with
+    log_new: th.Tensor  #: the regularised greedy policy, not yet deployed
+    log_deployed: th.Tensor  #: the mixture
     evidence: Evidence
-    zeta: th.Tensor
-    """Shape (...); of a state-wise rule the mean over the states met."""
+    zeta: th.Tensor  #: shape (...); of a state-wise rule the mean over the states met
 
 
 class ExactView:
-    """The MDP is known; advantages are those of the policy mixed with, over its own visitation.
-
-    Keeps its last evaluation, which the observer of an update and the next update share.
-    """
+    """The MDP is known; advantages are those of the policy mixed with, over its own visitation."""
 
     def __init__(self, mdp: MDP) -> None:
         self.mdp = mdp
+        # shared by whoever checks an update and by the next update: one linear solve, not two
         self._last: tuple[th.Tensor, Evaluation] | None = None
 
     def evaluate(self, log_policy: th.Tensor) -> Evaluation:
@@ -247,14 +195,18 @@ def evaluate(
     if settings.backups is None:
         return model.backup(model.regularized_v(log_policy, log_baseline, alpha, temperature))
     v = regularized_value(log_policy, q, log_baseline, alpha, temperature).squeeze(-1)
-    backups = settings.backups - 1
-    return model.backup(
-        model.regularized_backups(v, log_policy, log_baseline, alpha, temperature, backups)
-    )
+    # Further backups act on V, which is A times smaller than Q: V <- r_pi + tau H - sigma KL +
+    # gamma P_pi V. The last one gives Q.
+    reward = regularized_value(log_policy, model.reward, log_baseline, alpha, temperature)
+    step = model.gamma * model.state_transition(log_policy)
+    for _ in range(settings.backups - 1):
+        v = (reward + step @ v[..., None]).squeeze(-1)
+    return model.backup(v)
 
 
 def improve(q: th.Tensor, log_baseline: th.Tensor, settings: Settings) -> th.Tensor:
     """The (regularised) greedy policy."""
+    # the limit of the softmax, which itself would divide by 0
     if settings.temperature == 0.0:
         return log_one_hot(q)
     return log_greedy(q, log_baseline, settings.alpha, settings.temperature)
@@ -291,7 +243,7 @@ def log_change_bound(K: int, gamma: float, settings: Settings) -> float:
     """``log C_K`` of Lemma 3; infinite for the hard greedy step, which nothing bounds."""
     if settings.temperature == 0.0:
         return float("inf")
-    return coefficients.log_policy_change_bound(
+    return rules.log_policy_change_bound(
         K, settings.alpha, gamma, settings.temperature, settings.r_max
     )
 
@@ -300,6 +252,7 @@ def draw_noise(
     q: th.Tensor, settings: Settings, generator: th.Generator | None
 ) -> th.Tensor | float:
     """The error on Q of one update."""
+    # drawing nothing keeps a generator where it is, so that runs without noise stay comparable
     if settings.noise == 0.0:
         return 0.0
     if settings.noise_law == "uniform":
@@ -312,7 +265,7 @@ def draw_noise(
 def iterate(
     settings: Settings,
     log_policy: th.Tensor,
-    observe: Observe,
+    observe: Callable[[th.Tensor, th.Tensor], View],
     iterations: int,
     generator: th.Generator | None = None,
 ) -> Iterator[Update]:
@@ -324,15 +277,16 @@ def iterate(
     """
     chain = previous = deployed = log_policy
     q = th.zeros_like(log_policy)
-    tracker = coefficients.AdvantageTracker(settings.rho1, settings.rho2)
+    tracker = rules.AdvantageTracker(settings.rho1, settings.rho2)
     for K in range(1, iterations + 1):
         # In scheme 2 chain and deployed are one policy; in 1b the chain ignores what is deployed.
         old = chain if settings.scheme == "1" else deployed
         view = observe(deployed, old)
         gamma = view.model.gamma
 
-        if view.q is not None and old is chain and settings.plain_exact:  # the view has it already
-            q = view.q
+        exact = settings.backups is None and not settings.regularized
+        if view.q is not None and old is chain and exact:
+            q = view.q  # the same solve again would give the same Q
         else:
             q = evaluate(view.model, q, chain, previous, settings)
         # One error for the greedy step and the rule: both belong to a learner that sees q + error.
@@ -354,6 +308,7 @@ def iterate(
         step = zeta[..., None] if statewise else zeta[..., None, None]
         deployed = MIXTURES[settings.mixture](new, old, step)
         if statewise:
-            zeta = (view.weights * zeta).sum(-1).clamp(max=1.0)  # the weights sum to 1 + rounding
+            # the weights sum to 1 only up to rounding, and a coefficient above 1 is none
+            zeta = (view.weights * zeta).sum(-1).clamp(max=1.0)
         yield Update(K, old, new, deployed, evidence, zeta)
         previous, chain = chain, deployed if settings.scheme == "2" else new

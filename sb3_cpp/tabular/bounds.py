@@ -14,22 +14,6 @@ import torch as th
 
 from sb3_cpp.coefficients import error_sum, log_policy_change_bound, policy_change_bound
 
-__all__ = [
-    "ChangeBound",
-    "approximate_spi_product",
-    "clipped_improvement",
-    "cpi_product",
-    "geometric_bound",
-    "lemma2",
-    "lemma3",
-    "quadratic_bound",
-    "span_change",
-    "span_product",
-    "statewise_bound",
-    "theorem4_improvement",
-    "theorem4_product",
-]
-
 
 def quadratic_bound(
     zeta: th.Tensor,
@@ -40,11 +24,11 @@ def quadratic_bound(
 ) -> th.Tensor:
     """Lower bound on J(mixture) - J(old) for *any* zeta in [0, 1] (CPP Eq. SPI_quadratic).
 
-    Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``, since
-    ``|d_mix - d_old|_1 <= zeta gamma delta / (1-gamma)`` for visitations that sum to 1, and moving
-    a mass ``m`` changes the mean of A(s) by at most ``m DeltaA / 2``.
+    Exact: ``zeta A - gamma zeta^2 product / (2 (1-gamma))``.
     Printed: the same with ``(1-gamma)^2``, true but looser.
     """
+    # |d_mix - d_old|_1 <= zeta gamma delta / (1-gamma) for visitations that sum to 1, and moving a
+    # mass m changes the mean of A(s) by at most m DeltaA / 2
     scale = 2.0 * (1.0 - gamma) ** (1 if exact else 2)
     return zeta * advantage - gamma * zeta**2 * product / scale
 
@@ -52,9 +36,9 @@ def quadratic_bound(
 def clipped_improvement(advantage: th.Tensor, zeta_star: th.Tensor) -> th.Tensor:
     """The quadratic bound at ``zeta = min(1, zeta*)``, for ``A >= 0`` and its maximiser ``zeta*``.
 
-    ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)``
-    (corrected: with the step cut off at 1 the printed value is out of reach).
+    ``A zeta* / 2`` if ``zeta* <= 1`` (printed for every zeta*), else ``A - A / (2 zeta*)``.
     """
+    # corrected: with the step cut off at 1 the printed value is out of reach
     return th.where(
         zeta_star <= 1.0, 0.5 * advantage * zeta_star, advantage - 0.5 * advantage / zeta_star
     )
@@ -91,13 +75,13 @@ def lemma3(
     """``KL(pi_K || pi_{K-1}) <= 4 B_K + 2 C_K`` and the L1 distance that follows.
 
     CPP Lemma 3 (Kozuno et al. 2019) for the chain ``Q_K = T Q_{K-1} + error``, ``Q_0 = 0``, uniform
-    ``pi_0``, errors of at most ``error_bound``. The index follows the convention ``pi_K = G Q_K``
-    used in this package; the paper has ``pi_{K+1} = G Q_K`` and prints the same bound for
-    ``(pi_{K+1}, pi_K)``. ``alpha`` is the share of the KL weight. Corrected: the L1 distance is
-    twice the total variation, so ``L1 <= min( sqrt(2 KL), 2 sqrt(1 - exp(-KL)) )``; the paper uses
-    its exponential form without the 2.
+    ``pi_0``, errors of at most ``error_bound``. ``alpha`` is the share of the KL weight.
+    ``L1 <= min( sqrt(2 KL), 2 sqrt(1 - exp(-KL)) )``.
     """
-    # Pinsker's bound is the smaller one for close policies, Bretagnolle and Huber's stays below 2
+    # Here pi_K = G Q_K; the paper has pi_{K+1} = G Q_K and prints this bound for (pi_{K+1}, pi_K).
+    # Corrected: the L1 distance is twice the total variation; the paper's exponential form lacks
+    # the 2. Pinsker's bound is the smaller one for close policies, Bretagnolle and Huber's stays
+    # below 2.
     change = policy_change_bound(K, alpha, gamma, temperature, r_max)
     kl = 4.0 * error_sum(K, gamma, temperature, error_bound) + 2.0 * change
     return ChangeBound(kl, min(math.sqrt(2.0 * kl), 2.0 * math.sqrt(-math.expm1(-kl))))
@@ -108,13 +92,13 @@ def theorem4_product(
 ) -> float:
     """``delta DeltaA <= 8 min(C, 1 - exp(-2C)) / (1-gamma)`` where Lemma 3 holds, C = C_K + 2 B_K.
 
-    From ``DeltaA <= 2 delta / (1-gamma)`` and ``delta^2 <= 4 min(C, 1 - exp(-2C))``. Corrected: the
-    paper's second branch is 4 times too small (total variation for an L1 distance), and with errors
-    it prints ``C_K + B_K`` where Lemma 3 gives ``2 C = 2 C_K + 4 B_K``.
+    From ``DeltaA <= 2 delta / (1-gamma)`` and ``delta^2 <= 4 min(C, 1 - exp(-2C))``.
     """
-    # error_sum is linear in the error, so twice the error gives 2 B_K
+    # Corrected: the paper's second branch is 4 times too small (total variation for an L1
+    # distance), and with errors it prints C_K + B_K where Lemma 3 gives 2 C = 2 C_K + 4 B_K.
+    # error_sum is linear in the error, so twice the error gives 2 B_K.
     log_c = log_policy_change_bound(K, alpha, gamma, temperature, error_bound=2.0 * error_bound)
-    c = math.exp(min(log_c, 700.0))
+    c = math.exp(min(log_c, 700.0))  # exp(710) overflows; the other branch is 1 long before
     return 8.0 * min(c, -math.expm1(-2.0 * c)) / (1.0 - gamma)
 
 
@@ -141,9 +125,10 @@ def approximate_spi_product(gamma: float, r_max: float = 1.0) -> float:
     """A-SPI's bound on ``delta DeltaA``: ``4 r_max / (1-gamma)`` (printed for r_max = 1).
 
     Holds if A(s) >= 0 in every state: then ``DeltaA <= max_s A(s) <= 2 r_max / (1-gamma)`` and
-    ``delta <= 2``. For any new policy the product is at most twice that, so A-SPI's zeta is at most
-    twice the best one and still cannot make J fall.
+    ``delta <= 2``.
     """
+    # For any new policy the product is at most twice that, so A-SPI's zeta is at most twice the
+    # best one and still cannot make J fall.
     return 4.0 * r_max / (1.0 - gamma)
 
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch as th
-from gymnasium.envs.registration import register, registry
 from numpy.typing import NDArray
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
@@ -22,8 +21,7 @@ from sb3_cpp.tabular.mdp import MDP
 ACTIONS = ("up", "right", "down", "left")
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 ENV_ID = "sb3_cpp/DangerGridworld-v0"
-MAX_STEPS = 20
-"""The paper ends an iteration after 20 steps or at the goal."""
+MAX_STEPS = 20  # the paper ends an iteration after 20 steps or at the goal
 
 
 @dataclass(frozen=True)
@@ -47,15 +45,13 @@ class DangerGrid:
         check_number("success_probability", self.success_probability, 0.0, 1.0)
         corners = ((0, 0), (self.size - 1, self.size - 1))
         for cell in self.danger:
-            if (
-                len(cell) != 2
-                or not all(isinstance(c, int) and 0 <= c < self.size for c in cell)
-                or tuple(cell) in corners
-            ):
+            inside = all(isinstance(c, int) and 0 <= c < self.size for c in cell)
+            if len(cell) != 2 or not inside or tuple(cell) in corners:
                 raise InvalidArgument(
                     "danger must list cells (row, column) of the grid, not start or goal, "
                     f"got {cell!r}"
                 )
+        # the bounds and A-SPI's coefficient assume rewards in [-1, 1]
         for name in ("step_reward", "danger_reward", "goal_reward"):
             check_number(name, getattr(self, name), -1.0, 1.0)
 
@@ -115,19 +111,9 @@ class DangerGrid:
 class Rollout(NamedTuple):
     """One episode per trial."""
 
-    counts: th.Tensor
-    """Transitions seen, shape (trials, S, A, S)."""
-    returns: th.Tensor
-    """Undiscounted sum of rewards, shape (trials,)."""
-    danger_visits: th.Tensor
-    """Steps into danger, shape (trials,)."""
-
-
-class ExpectedRollout(NamedTuple):
-    """The means of :class:`Rollout` over the randomness of policy and world, shape (trials,)."""
-
-    returns: th.Tensor
-    danger_visits: th.Tensor
+    counts: th.Tensor  # transitions seen, shape (trials, S, A, S)
+    returns: th.Tensor  # undiscounted sum of rewards, shape (trials,)
+    danger_visits: th.Tensor  # steps into danger, shape (trials,)
 
 
 def _sample(probabilities: th.Tensor, generator: th.Generator) -> th.Tensor:
@@ -148,7 +134,8 @@ def rollout(
     returns, danger_visits = th.zeros(trials, dtype=th.float64), th.zeros(trials, dtype=th.float64)
     state = th.zeros(trials, dtype=th.int64)
     for _ in range(horizon):
-        # a trial at its goal goes through the same steps, without being counted
+        # A trial at its goal steps on uncounted: when it ends must not change which random numbers
+        # the others draw.
         running = (state != grid.goal).double()
         action = _sample(policy[trial, state], generator)
         following = _sample(transition[state, action], generator)
@@ -159,9 +146,11 @@ def rollout(
     return Rollout(counts, returns, danger_visits)
 
 
-def expected_rollout(grid: DangerGrid, log_policy: th.Tensor, horizon: int) -> ExpectedRollout:
+def expected_rollout(
+    grid: DangerGrid, log_policy: th.Tensor, horizon: int
+) -> tuple[th.Tensor, th.Tensor]:
     """Exact means of return and danger visits: the state distribution, carried forward in time."""
-    world = grid.mdp(gamma=0.0)
+    world = grid.mdp(gamma=0.0)  # only its rewards and transitions are used
     p = world.state_transition(log_policy)
     reward = (log_policy.exp() * world.reward).sum(-1)
     state = th.zeros(p.shape[:-1], dtype=th.float64)
@@ -171,15 +160,13 @@ def expected_rollout(grid: DangerGrid, log_policy: th.Tensor, horizon: int) -> E
         returns += (state * reward).sum(-1)
         state = (state[..., None, :] @ p).squeeze(-2)
         danger_visits += state @ grid.danger_states
-    return ExpectedRollout(returns, danger_visits)
+    return returns, danger_visits
 
 
 def model_from_counts(grid: DangerGrid, counts: th.Tensor, gamma: float) -> MDP:
-    """Relative frequencies and mean rewards; an untried pair ends the episode with reward 0.
-
-    Since nearly every step costs something, that value of 0 is optimistic: the learner tries new
-    cells because of it.
-    """
+    """Relative frequencies and mean rewards; an untried pair ends the episode with reward 0."""
+    # Since nearly every step costs something, that value of 0 is optimistic: the learner tries new
+    # cells because of it.
     visits = counts.sum(-1, keepdim=True)
     end = th.zeros(grid.n_states, dtype=th.float64)
     end[grid.goal] = 1.0
@@ -228,6 +215,7 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
         return np.int64(self._state), {}
 
     def step(self, action: np.int64) -> tuple[np.int64, float, bool, bool, dict[str, Any]]:
+        # the goal keeps itself, so stepping on would collect its reward again and again
         if self._state == self.grid.goal:
             raise RuntimeError("the episode ended at the goal, call reset()")
         following = self._transition[self._state, int(action)]
@@ -238,15 +226,11 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
 
     def render(self) -> str | NDArray[np.uint8] | None:
         if self.render_mode == "ansi":
-            return self._text()
+            marks = np.where(self._danger, "X", ".")
+            marks[self.grid.goal] = "G"
+            marks[self._state] = "A"  # last: the agent hides what it stands on
+            return "\n".join(" ".join(row) for row in marks.reshape(self.grid.size, -1))
         return self._picture() if self.render_mode == "rgb_array" else None
-
-    def _text(self) -> str:
-        """A = agent, X = danger, G = goal."""
-        marks = np.where(self._danger, "X", ".")
-        marks[self.grid.goal] = "G"
-        marks[self._state] = "A"
-        return "\n".join(" ".join(row) for row in marks.reshape(self.grid.size, -1))
 
     def _picture(self) -> NDArray[np.uint8]:
         size = self.grid.size
@@ -262,8 +246,4 @@ class DangerGridworldEnv(gym.Env[np.int64, np.int64]):
         return picture
 
 
-def register_envs() -> None:
-    """Make ``gymnasium.make("sb3_cpp/DangerGridworld-v0")`` work; repeated calls do nothing."""
-    if ENV_ID not in registry:
-        entry_point = f"{DangerGridworldEnv.__module__}:{DangerGridworldEnv.__name__}"
-        register(id=ENV_ID, entry_point=entry_point, max_episode_steps=MAX_STEPS)
+gym.register(ENV_ID, entry_point=f"{__name__}:DangerGridworldEnv", max_episode_steps=MAX_STEPS)

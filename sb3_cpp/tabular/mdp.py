@@ -8,22 +8,16 @@ import torch as th
 from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number
 from sb3_cpp.regularization import log_one_hot, regularized_value
 
-__all__ = ["MDP", "Evaluation", "garnet", "policy_advantage", "uniform_log_policy"]
-
 _SUM_TOLERANCE = 1e-9
 
 
 class Evaluation(NamedTuple):
     """Everything exact about one policy in one MDP."""
 
-    v: th.Tensor
-    """V(s), shape (..., S)."""
-    q: th.Tensor
-    """Q(s,a), shape (..., S, A)."""
-    visitation: th.Tensor
-    """d(s) = (1-gamma) sum_t gamma^t P(s_t = s), shape (..., S); sums to 1."""
-    J: th.Tensor
-    """(1-gamma) E sum_t gamma^t r_t = sum_s d(s) sum_a pi(a|s) r(s,a), shape (...): normalised."""
+    v: th.Tensor  #: V(s), shape (..., S)
+    q: th.Tensor  #: Q(s,a), shape (..., S, A)
+    visitation: th.Tensor  #: d(s) = (1-gamma) sum_t gamma^t P(s_t = s), shape (..., S); sums to 1
+    J: th.Tensor  #: normalised: (1-gamma) E sum_t gamma^t r_t, shape (...)
 
 
 def _first_bad(name: str, bad: th.Tensor, values: th.Tensor, allowed: str) -> None:
@@ -36,7 +30,7 @@ def _first_bad(name: str, bad: th.Tensor, values: th.Tensor, allowed: str) -> No
 
 
 def _check_distribution(name: str, p: th.Tensor) -> None:
-    _first_bad(name, ~(p >= 0.0), p, "a probability in [0, 1]")
+    _first_bad(name, ~(p >= 0.0), p, "a probability in [0, 1]")  # this way round also NaN
     sums = p.sum(-1)
     _first_bad(f"sum of {name}", (sums - 1.0).abs() > _SUM_TOLERANCE, sums, "1")
 
@@ -73,7 +67,7 @@ class MDP:
         if self.start is None:
             first = th.zeros(self.n_states, dtype=th.float64)
             first[0] = 1.0
-            object.__setattr__(self, "start", first)
+            object.__setattr__(self, "start", first)  # the dataclass is frozen
         start = self._as_float64("start")
         if start.shape not in (transition.shape[-1:], transition.shape[:-2]):
             raise ValueError(
@@ -83,6 +77,7 @@ class MDP:
         _check_distribution("start", start)
         _first_bad("reward", ~reward.isfinite(), reward, "finite")
 
+    # Double precision, because guarantees are checked to 1e-10 at values up to 1 / (1-gamma).
     def _as_float64(self, name: str) -> th.Tensor:
         tensor = th.as_tensor(getattr(self, name), dtype=th.float64)
         object.__setattr__(self, name, tensor)
@@ -135,30 +130,18 @@ class MDP:
 
         ``V = r_pi + tau H(pi) - sigma KL(pi || baseline) + gamma P_pi V`` with the entropy weight
         ``tau = (1-alpha) temperature`` and the KL weight ``sigma = alpha temperature`` (CPP
-        Eq. sys_DPPbellman with the signs corrected). The regularised Q is its :meth:`backup`.
+        Eq. sys_DPPbellman). The regularised Q is its :meth:`backup`.
         """
+        # The paper prints the signs of both regularisers the other way round. Both are expectations
+        # under pi, so they enter as a part of the reward.
         reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)
         return th.linalg.solve(self._bellman_matrix(log_policy), reward).squeeze(-1)
-
-    def regularized_backups(
-        self,
-        v: th.Tensor,
-        log_policy: th.Tensor,
-        log_baseline: th.Tensor,
-        alpha: float,
-        temperature: float,
-        backups: int,
-    ) -> th.Tensor:
-        """``V <- r_pi + tau H - sigma KL + gamma P_pi V``, repeated, shape (..., S)."""
-        reward = regularized_value(log_policy, self.reward, log_baseline, alpha, temperature)
-        step = self.gamma * self.state_transition(log_policy)
-        for _ in range(backups):
-            v = (reward + step @ v[..., None]).squeeze(-1)
-        return v
 
     def optimum(self) -> Evaluation:
         """The unregularised optimal policy's values, by policy iteration."""
         best = self.evaluate(log_one_hot(self.reward, smoothing=0.0))
+        # Policy iteration ends after finitely many steps; a tie of two actions could flip the
+        # policy for ever, so the test is on values.
         while True:
             better = self.evaluate(log_one_hot(best.q, smoothing=0.0))
             # the batch ends together: an MDP that is done stays where it is
@@ -174,6 +157,7 @@ def uniform_log_policy(mdp: MDP) -> th.Tensor:
 
 def policy_advantage(q: th.Tensor, log_new: th.Tensor, log_old: th.Tensor) -> th.Tensor:
     """``A(s) = sum_a (new(a|s) - old(a|s)) Q_old(s,a)``, shape (..., S) (CPP Eq. expAdv)."""
+    # new - old sums to 0, so a shift of Q per state (as from Q to the advantage) cancels
     return ((log_new.exp() - log_old.exp()) * q).sum(-1)
 
 
@@ -195,6 +179,7 @@ def garnet(
     if check_whole_number("branching", branching, 1) > n_states:
         raise InvalidArgument(f"branching must be at most n_states = {n_states}, got {branching}")
     shape = (n_mdps, n_states, n_actions)
+    # the first entries of a random permutation: successors without repetition
     order = th.rand(*shape, n_states, dtype=th.float64, generator=generator)
     successors = order.argsort(-1)[..., :branching]
     uniform = th.rand(*shape, branching, dtype=th.float64, generator=generator)
