@@ -8,8 +8,7 @@ deployed policy with coefficient zeta. The steps, the rules for zeta and the sch
 Because every policy is Boltzmann, log pi_K is linear in the features up to a constant per state:
 ``log pi_K = preferences_K . phi / temperature + const`` with
 ``preferences_{K+1} = theta_K + alpha preferences_K`` (CPP Eq. boltzmann_greedy unrolled: beta times
-the sum of alpha^j Q_{K-j}). A geometric mixture is linear in the preferences, so only with it can
-the mixture be the next baseline (scheme 2).
+the sum of alpha^j Q_{K-j}).
 """
 
 from collections.abc import Iterator
@@ -26,8 +25,6 @@ from sb3_cpp.linear.rollout import BatchEnv, Buffer, Rollout, collect
 from sb3_cpp.regularization import greedy_advantage, log_boltzmann, regularized_value
 from sb3_cpp.tabular import algorithms as tabular
 
-RIDGE_CENTRES = ("previous", "zero")
-
 
 @dataclass(frozen=True)
 class Settings(tabular.Settings):
@@ -37,7 +34,7 @@ class Settings(tabular.Settings):
     :param ridge: penalty of the regression
     :param ridge_centre: where the penalty pulls the weights: "previous" ones, or "zero" as printed
     :param tracker_start: m_0 and M_0 from the "first" buffer, or "zero"
-    :param printed_delta: E-SPI with the paper's ``max_s |sum_a (new - old)|``, 0 but for rounding
+    :param printed_delta: E-SPI with the paper's ``max_s |sum_a (new - old)|``
     :param error_scale: the state-wise rule assumes an error of Q of so many root mean squares of
         the regression's residual, in addition to ``error_bound``
     """
@@ -56,17 +53,19 @@ class Settings(tabular.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # an arithmetic mixture of Boltzmann policies is none, so it has no preferences to go on with
         if self.scheme == "2" and self.mixture != "geometric":
             raise InvalidArgument(
                 "scheme must be '1' or '1b' with linear features and an arithmetic mixture, got '2'"
             )
+        # mixed with itself again and again, a state-wise mixture would need all its ancestors
         if self.rule == "statewise" and self.scheme != "1":
             raise InvalidArgument(f"scheme must be '1' for rule 'statewise', got {self.scheme!r}")
         check_number("error_scale", self.error_scale, 0.0)
         check_number("temperature", self.temperature, 0.0, low_open=True)
         check_number("gamma", self.gamma, 0.0, 1.0, high_open=True)
         check_number("ridge", self.ridge, 0.0)
-        check_choice("ridge_centre", self.ridge_centre, RIDGE_CENTRES)
+        check_choice("ridge_centre", self.ridge_centre, ("previous", "zero"))
         check_choice("tracker_start", self.tracker_start, ("first", "zero"))
         check_whole_number("backups", self.backups, 1)
         if self.noise != 0.0:
@@ -92,8 +91,8 @@ class LinearLearner:
         self.K = 0
         self.theta = q.zeros(n_trials, dtype)  # Q_0 = 0
         self.preferences = q.zeros(n_trials, dtype)  # pi_0 uniform
+        # of pi_{K+1}, the newest policy of the chain, shape (trials, groups, F)
         self.next_preferences = q.zeros(n_trials, dtype)
-        """Weights of pi_{K+1}, the newest policy of the chain, shape (trials, groups, F)."""
         self.deployed: Mixture | StatewiseMixture = Mixture(
             q.per_action(self.preferences), settings.temperature
         )
@@ -133,6 +132,7 @@ class LinearLearner:
             self.deployed = StatewiseMixture(*parts, s.temperature)
         elif s.mixture == "geometric":
             step = zeta[:, None, None]
+            # new^zeta old^(1-zeta) is linear in the preferences: Boltzmann again
             mixed = step * q.per_action(new) + (1.0 - step) * old.members[0]
             self.deployed = Mixture(mixed, s.temperature)
             if s.scheme == "2":
@@ -150,6 +150,7 @@ class LinearLearner:
         s, q, theta = self.settings, self.q, self.theta
         temperature = s.temperature if s.regularized else 0.0
         centre = theta if s.ridge_centre == "previous" else None
+        # a truncated episode would have gone on, so its last state keeps its value
         discount = s.gamma * (1.0 - buffer.terminated.to(buffer.rewards.dtype))
         for _ in range(s.backups or 1):
             q_next = q.values(buffer.next_phi, theta)
@@ -181,7 +182,7 @@ class LinearLearner:
         error = s.error_bound + s.error_scale * residual.square().mean(-1, keepdim=True).sqrt()
         ratio = self.tracker.ratio
         evidence = tabular.gather_evidence(q, weights, log_new, log_old, ratio, log_c, error)
-        if s.printed_delta:
+        if s.printed_delta:  # |sum_a (new - old)|, which is 0 but for rounding
             printed = (log_new.exp() - log_old.exp()).sum(-1).abs()
             evidence = evidence._replace(state_l1=printed)
         return evidence
@@ -202,6 +203,7 @@ def iterate(
 
     The same seed and number of trials give the same numbers on the same machine.
     """
+    # the environment gets the seed only once, so that later rollouts start elsewhere
     check_whole_number("iterations", iterations, 1)
     check_whole_number("steps", steps, 1)
     if learner.q.n_actions != env.n_actions:

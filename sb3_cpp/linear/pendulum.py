@@ -1,14 +1,14 @@
 """The paper's pendulum swing-up (CPP Sec. 5.2): a gymnasium environment, and one for many trials.
 
 State [angle, velocity]: angle 0 is upright, -pi and pi hang down; an episode starts hanging at
-rest. Three torques. Reward ``-(angle^2 + 0.01 velocity^2) / 10``. The paper prints a minus between
-the squares and puts the start at 0 and the goal at pi, against its own text (velocity is penalised,
-the pendulum starts hanging); both are corrected here.
+rest. Three torques. Reward ``-(angle^2 + 0.01 velocity^2) / 10``.
 """
+# Deviation: the paper prints a minus between the squares and puts the start at 0 and the goal at
+# pi, against its own text (velocity is penalised, the pendulum starts hanging).
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -38,50 +38,30 @@ class Physics:
     velocity_cost: float = 0.01  # b
     normaliser: float = 10.0  # z
 
-    def numbers(self, dtype: DTypeLike) -> "Numbers":
+    def constants(self, dtype: DTypeLike) -> list[np.ndarray]:
         """What :func:`move` computes with, in the precision of the states."""
         pull, push = 1.5 * self.gravity / self.length, 3.0 / (self.mass * self.length**2)
         costs = self.angle_cost, self.velocity_cost, -self.normaliser
-        speeds, angles = (-self.max_speed, self.max_speed), (math.pi, 2.0 * math.pi)
-        numbers = (pull, push, self.dt, *speeds, *angles, *costs)
-        return Numbers(*(np.array(number, dtype=dtype) for number in numbers))
+        # arrays without dimension: numpy multiplies them twice as fast as Python's numbers
+        numbers = (pull, push, self.dt, self.max_speed, math.pi, *costs)
+        return [np.array(number, dtype=dtype) for number in numbers]
 
 
-class Numbers(NamedTuple):
-    """Arrays without dimension: numpy multiplies them twice as fast as Python's numbers."""
-
-    pull: np.ndarray
-    push: np.ndarray
-    dt: np.ndarray
-    min_speed: np.ndarray
-    max_speed: np.ndarray
-    pi: np.ndarray
-    turn: np.ndarray
-    angle_cost: np.ndarray
-    velocity_cost: np.ndarray
-    minus_normaliser: np.ndarray
-
-
-class Motion(NamedTuple):
-    """Where one step leads, and its reward."""
-
-    angle: np.ndarray
-    velocity: np.ndarray
-    reward: np.ndarray
-
-
-def move(angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, n: Numbers) -> Motion:
-    """One step of the rod, ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``, velocity first.
-
-    The reward is that of the state it leads to (the paper's r_ss'),
-    ``-(a angle^2 + b velocity^2) / z``. With that of the state it starts from, the first Q-function
-    would not depend on the action at all.
+def move(
+    angle: np.ndarray, velocity: np.ndarray, torque: np.ndarray, constants: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Next angle, next velocity and reward: ``acceleration = 3g/(2l) sin(angle) + 3u/(m l^2)``,
+    velocity first; reward ``-(a angle^2 + b velocity^2) / z`` of the state it leads to.
     """
-    acceleration = n.pull * np.sin(angle) + n.push * torque
-    velocity = np.minimum(np.maximum(velocity + acceleration * n.dt, n.min_speed), n.max_speed)
-    angle = (angle + velocity * n.dt + n.pi) % n.turn - n.pi  # to [-pi, pi)
-    reward = (n.angle_cost * angle**2 + n.velocity_cost * velocity**2) / n.minus_normaliser
-    return Motion(angle, velocity, reward)
+    pull, push, dt, max_speed, pi, angle_cost, velocity_cost, minus_z = constants
+    acceleration = pull * np.sin(angle) + push * torque
+    # np.clip takes three times as long on small arrays
+    velocity = np.minimum(np.maximum(velocity + acceleration * dt, -max_speed), max_speed)
+    angle = (angle + velocity * dt + pi) % (pi + pi) - pi  # to [-pi, pi)
+    # The next state's reward is the paper's r_ss'. With that of the state before, the first
+    # Q-function would not depend on the action at all.
+    reward = (angle_cost * angle**2 + velocity_cost * velocity**2) / minus_z
+    return angle, velocity, reward
 
 
 class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
@@ -99,14 +79,15 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         if render_mode not in (None, "rgb_array"):
             raise InvalidArgument(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
         self.render_mode, self.physics = render_mode, physics or Physics()
-        self._numbers = self.physics.numbers(np.float64)
+        self._constants = self.physics.constants(np.float64)
         bound = np.array([np.pi, self.physics.max_speed], dtype=np.float32)
         self.observation_space = gym.spaces.Box(-bound, bound, dtype=np.float32)
         self.action_space = gym.spaces.Discrete(len(self.physics.torques))
         self._place(-math.pi, 0.0)
 
     def _place(self, angle: float, velocity: float) -> None:
-        # arrays of one entry: numpy rounds single numbers otherwise, and the motion is chaotic
+        # Arrays of one entry, because numpy's sine of a single number may round otherwise than its
+        # vectorised one, and the motion is chaotic: the batch would soon be elsewhere.
         self._angle, self._velocity = np.array([angle]), np.array([velocity])
         self._torque = 0.0
 
@@ -132,7 +113,7 @@ class PendulumSwingUp(gym.Env[np.ndarray, np.int64]):
         self._torque = self.physics.torques[int(action)]
         torque = np.array([self._torque])
         self._angle, self._velocity, reward = move(
-            self._angle, self._velocity, torque, self._numbers
+            self._angle, self._velocity, torque, self._constants
         )
         return self._observation(), float(reward[0]), False, False, {}
 
@@ -151,9 +132,10 @@ class PendulumBatch:
     ) -> None:
         self.n_trials, self.dtype = check_whole_number("n_trials", n_trials, 1), np.dtype(dtype)
         self.physics = physics or Physics()
-        self._numbers = self.physics.numbers(dtype)
+        self._constants = self.physics.constants(dtype)
         self.n_actions = len(self.physics.torques)
         self._torques = np.array(self.physics.torques, dtype=dtype)
+        # made once: every step returns one of the two
         self._no, self._yes = np.zeros(n_trials, dtype=bool), np.ones(n_trials, dtype=bool)
         self.reset()
 
@@ -173,7 +155,7 @@ class PendulumBatch:
         """Apply one action per trial; after 500 steps every trial is truncated and starts anew."""
         torque = self._torques.take(actions)
         self._angle, self._velocity, reward = move(
-            self._angle, self._velocity, torque, self._numbers
+            self._angle, self._velocity, torque, self._constants
         )
         self._steps += 1
         arrived = self._states()
@@ -196,24 +178,21 @@ def draw_pendulum(angle: float, push: float, size: int = SIZE) -> np.ndarray:
     :param angle: 0 is upright, growing clockwise
     :param push: the torque, in [-1, 1]
     """
-    from PIL import Image, ImageDraw
+    from PIL import Image, ImageDraw  # of an extra, and only pictures need it
 
     n = size * _OVERSAMPLING
     image = Image.new("RGB", (n, n), _PAPER)
     pen = ImageDraw.Draw(image)
     centre, rod, goal = n / 2, 0.36 * n, 0.062 * n
 
-    def disc(x: float, y: float, radius: float, colour: tuple[int, int, int]) -> None:
-        pen.ellipse(_box(x, y, radius), fill=colour)
-
     pen.ellipse(_box(centre, centre, rod), outline=_GREY, width=max(1, n // 180))
     pen.ellipse(_box(centre, centre - rod, goal), outline=_GREY, width=max(2, n // 90))
     x, y = centre + rod * math.sin(angle), centre - rod * math.cos(angle)
     pen.line((centre, centre, x, y), fill=_ROD, width=n // 36)
-    disc(x, y, 0.05 * n, _BOB)
+    pen.ellipse(_box(x, y, 0.05 * n), fill=_BOB)
     if push != 0.0:
         _draw_push(pen, centre, 0.13 * n, push)
-    disc(centre, centre, 0.025 * n, _ROD)
+    pen.ellipse(_box(centre, centre, 0.025 * n), fill=_ROD)  # last, over rod and arc
     return np.asarray(image.resize((size, size), Image.Resampling.LANCZOS), dtype=np.uint8)
 
 

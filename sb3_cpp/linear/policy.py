@@ -13,19 +13,16 @@ from sb3_cpp.linear.features import RadialBasis, StateFeatures
 from sb3_cpp.regularization import boltzmann, l1_distance, log_boltzmann
 from sb3_cpp.tabular.mdp import policy_advantage
 
+# From a step and the features (trials, M) to the preferences that act, (trials, actions, M)
 Acting = Callable[[int, np.ndarray], np.ndarray]
-"""From a step and the features (trials, M) to the preferences that act, (trials, actions, M)."""
 
-_CHUNK = 10
-"""Trials at a time when a mixture is computed: three times as fast if they fit the cache."""
+_CHUNK = 10  # trials at a time: computing a mixture is three times as fast if they fit the cache
 
 
 class Mixture:
     """``pi~ = zeta_n pi_n + (1 - zeta_n) [ zeta_{n-1} pi_{n-1} + ... pi_0 ]``, one per trial.
 
-    CPP Eq. mixture_cvi with ``pi_k = softmax(phi(s) . preferences_k / temperature)``. Acting draws
-    at every step *which* of the members acts: the same law as acting from the mixture's
-    probabilities, at the cost of one policy however long the chain is.
+    CPP Eq. mixture_cvi with ``pi_k = softmax(phi(s) . preferences_k / temperature)``.
 
     :param preferences: weights of pi_0, shape (trials, actions, M)
     """
@@ -36,14 +33,12 @@ class Mixture:
         self.zetas = [th.ones(preferences.shape[0], dtype=preferences.dtype)]
 
     def mixed_with(self, preferences: th.Tensor, zeta: th.Tensor) -> "Mixture":
-        """``zeta * new + (1 - zeta) * this``.
-
-        The oldest members are dropped when their weight, in every trial, is below the precision
-        (the oldest member kept then stands for them).
-        """
+        """``zeta * new + (1 - zeta) * this``."""
         mixture = Mixture(preferences, self.temperature)
         mixture.members = [*self.members, preferences]
         mixture.zetas = [*self.zetas, zeta]
+        # Drop the oldest members whose weight, in every trial, is below the precision; the oldest one
+        # kept stands for them. Otherwise a long run would cost more with every iteration.
         felt = mixture.weights.cumsum(-1) > th.finfo(zeta.dtype).eps
         first = int(felt.any(dim=0).nonzero()[0])
         mixture.members = mixture.members[first:]
@@ -70,6 +65,8 @@ class Mixture:
 
     def acting(self, steps: int, generator: th.Generator) -> Acting:
         """Draw the members that act in the next steps."""
+        # Drawing *which* member acts has the same law as acting from the mixture's probabilities,
+        # at the cost of one policy however long the chain is.
         n = len(self.members[0])
         members = th.cat(self.members).numpy()  # (members * trials, actions, M)
         drawn = (self.draw_members(steps, generator) * n + th.arange(n)).numpy()

@@ -16,16 +16,12 @@ from sb3_cpp.linear.policy import Mixture, StatewiseMixture
 class Transition(NamedTuple):
     """One step of every trial."""
 
+    # (trials, dims): after the end of an episode, the start of the next one
     states: np.ndarray
-    """(trials, dims): the next states; after the end of an episode, the start of the next one."""
-    rewards: np.ndarray
-    """(trials,)"""
-    arrived: np.ndarray
-    """(trials, dims): where the action led."""
-    terminated: np.ndarray
-    """(trials,)"""
-    truncated: np.ndarray
-    """(trials,)"""
+    rewards: np.ndarray  # (trials,)
+    arrived: np.ndarray  # (trials, dims): where the action led, also at the end of an episode
+    terminated: np.ndarray  # (trials,)
+    truncated: np.ndarray  # (trials,)
 
 
 class BatchEnv(Protocol):
@@ -83,13 +79,8 @@ class GymBatch:
             rewards.append(float(reward))
             terminated.append(bool(end))
             truncated.append(bool(cut))
-        return Transition(
-            self._array(states),
-            self._array(rewards),
-            self._array(arrived),
-            np.array(terminated),
-            np.array(truncated),
-        )
+        numbers = self._array(states), self._array(rewards), self._array(arrived)
+        return Transition(*numbers, np.array(terminated), np.array(truncated))
 
     def _array(self, rows: list[Any]) -> np.ndarray:
         return np.asarray(rows, dtype=self.dtype)
@@ -127,9 +118,10 @@ def collect(
 ) -> Rollout:
     """Reset every trial and take ``steps`` steps with the policy.
 
-    An action is drawn as ``argmax_a preference(s,a) + temperature * g_a`` with Gumbel noise g:
-    exactly the law ``softmax(preference / temperature)``, without computing it.
+    An action is drawn as ``argmax_a preference(s,a) + temperature * g_a`` with Gumbel noise g.
     """
+    # That is exactly the law softmax(preference / temperature), without computing it. All noise is
+    # drawn in one call before the first step: a call per step takes as long as the physics.
     n = env.n_trials
     preferences = policy.acting(steps, generator)
     dtype = th.from_numpy(np.empty(0, dtype=env.dtype)).dtype
@@ -151,6 +143,7 @@ def collect(
         phi = q.state_features(states)
     _, rewards, arrived, terminated, truncated = map(_side_by_side, zip(*transitions))
     visits, ended = _side_by_side(visited), terminated | truncated
+    # checked once per rollout, not per step; a NaN until then only makes actions arbitrary
     _check_finite("observation", visits, first_step=0)
     _check_finite("observation", arrived, first_step=1)
     _check_finite("reward", rewards.unsqueeze(-1), first_step=1)
@@ -174,6 +167,7 @@ def episode_return(rewards: th.Tensor, ended: th.Tensor) -> th.Tensor:
 
     Both arguments have shape (trials, steps), the result (trials,).
     """
+    # every trial has another number of episodes, so they are counted instead of split
     so_far = rewards.double().cumsum(dim=-1)
     episodes = ended.sum(dim=-1)
     before_last_end = ended.cumsum(dim=-1) < episodes.unsqueeze(-1)

@@ -39,10 +39,9 @@ from sb3_cpp.tabular.algorithms import ExactView, Settings, Update, iterate
 from sb3_cpp.tabular.mdp import MDP, garnet, policy_advantage, uniform_log_policy
 from sb3_cpp.threads import torch_threads
 
+# rounding of values up to 1/(1-gamma) = 100 in double precision stays far below this
 TOLERANCE = 1e-10
-"""Rounding of values up to 1/(1-gamma) = 100 in double precision stays far below this."""
-MAX_POINTS = 100_000
-"""Updates per rule that are kept for the picture."""
+MAX_POINTS = 100_000  # updates per rule that are kept for the picture
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ class Group(NamedTuple):
 
     mdp: MDP
     temperature: float
-    alpha: float
-    """Share of the KL weight."""
+    alpha: float  # share of the KL weight
     optimum: th.Tensor
 
 
@@ -160,6 +158,7 @@ def _statewise(update: Update, group: Group) -> th.Tensor:
     )
 
 
+# uniform, because only a bounded error can be known to the state-wise rule
 ERROR = {"noise": 0.2, "noise_law": "uniform"}
 CASES = (
     Case("E-SPI, sharp", "always", {"rule": "espi"}, quadratic(_actual)),
@@ -173,10 +172,7 @@ CASES = (
         quadratic(lambda u, g: bounds.approximate_spi_product(g.mdp.gamma)),
     ),
     Case(
-        "CPI",
-        "advantage",
-        {"rule": "cpi"},
-        quadratic(lambda u, g: bounds.cpi_product(g.mdp.gamma)),
+        "CPI", "advantage", {"rule": "cpi"}, quadratic(lambda u, g: bounds.cpi_product(g.mdp.gamma))
     ),
     Case("CPP, Theorem 4", "lemma 3", {"rule": "cpp"}, quadratic(_theorem4)),
     Case(
@@ -207,15 +203,11 @@ CASES = (
         {"rule": "statewise", "error_bound": 0.2, **ERROR},
         _statewise,
     ),
+    # Without a promise. Those that must fall show that the check can fail.
     Case("CPP, adaptive", "never", {"rule": "adaptive_cpp"}),
     Case("CVI, zeta = 1", "never", {"rule": "cvi"}),
     Case("CVI, error 0.2", "never", {"rule": "cvi", **ERROR}, must_fall=True),
-    Case(
-        "state-wise, error 0.2 unknown",
-        "never",
-        {"rule": "statewise", **ERROR},
-        must_fall=True,
-    ),
+    Case("state-wise, error 0.2 unknown", "never", {"rule": "statewise", **ERROR}, must_fall=True),
     Case(
         "greedy with noise 0.5", "never", {"rule": "cvi", "noise": 0.5}, hard=True, must_fall=True
     ),
@@ -224,10 +216,7 @@ CASES = (
 
 @dataclass
 class Tally:
-    """What happened to one case; the arrays at the end are for the picture.
-
-    :param n_groups: number of groups of MDPs, to keep the same number of points from each
-    """
+    """What happened to one case; the arrays at the end are for the picture."""
 
     case: Case
     n_groups: int = 1
@@ -308,16 +297,19 @@ def certify(
     first = uniform_log_policy(group.mdp)
     start = view.evaluate(first).J
     curve = [th.zeros_like(start)]
+    # the same number from each group, or the picture would show the last group only
     kept = math.ceil(MAX_POINTS / (iterations * tally.n_groups))
     for update in iterate(settings, first, view, iterations, generator):
         old = view.evaluate(update.log_old)
-        # exact, whatever error the rule's own evidence has
+        # The theorem, at zeta = 1 from the old policy to the one deployed: exact Q, whatever error
+        # the rule's own evidence has.
         advantage = policy_advantage(old.q, update.log_deployed, update.log_old)
         mean = (old.visitation * advantage).sum(-1)
         delta = l1_distance(update.log_deployed, update.log_old).amax(-1)
         product = delta * (advantage.amax(-1) - advantage.amin(-1))
         bound = bounds.quadratic_bound(th.ones_like(mean), mean, product, gamma)
 
+        # the next update asks for the same evaluation, which the view keeps
         J_new = view.evaluate(update.log_deployed).J
         gain = J_new - old.J
         slack, falls = gain - bound, gain < -TOLERANCE
@@ -337,6 +329,7 @@ def certify(
         tally.zeta_sum += update.zeta.sum().item()
         tally.zeta.append(update.zeta[:kept].clone())  # a view would keep all of it
         tally.slack.append(slack[:kept].clone())
+        # where the first policy is the best one, there is no way to go: 0 / tiny, not 0 / 0
         curve.append((J_new - start) / (group.optimum - start).clamp(min=TOLERANCE))
     tally.reached.append(J_new)
     tally.optimum.append(group.optimum)
@@ -347,8 +340,7 @@ def certify(
 
 _COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C510A"]
 _DASHES = ("-", "--", ":", "-.")  # another one after every round of colours
-_POINTS = 600
-"""Points per rule in the picture; more only hide each other."""
+_POINTS = 600  # per rule in the picture; more only hide each other
 
 
 def run_cases(settings: CertificateSettings) -> list[Tally]:
@@ -356,6 +348,7 @@ def run_cases(settings: CertificateSettings) -> list[Tally]:
     n_groups = len(settings.gammas) * len(settings.weights)
     tallies = [Tally(case, n_groups) for case in CASES]
     steps = n_groups * len(CASES)
+    # the matrices are so small that more threads would only wait for each other
     with Progress(console=Console(stderr=True), transient=True) as bar, torch_threads(1):
         task = bar.add_task("updates", total=steps)
         for number, group in enumerate(groups(settings)):

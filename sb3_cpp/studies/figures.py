@@ -1,4 +1,5 @@
-"""Figures of the paper's didactic studies: return with its spread, oscillation bars, zeta over K.
+"""Figures of the paper's didactic studies: return with its spread, oscillation bars, zeta over K;
+and the long table of their curves.
 
 Every function draws into given axes from arrays of shape (trials, iterations) or (trials,), keyed
 by algorithm: the gridworld and the pendulum share them.
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
@@ -32,6 +34,18 @@ STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
     "statewise": Style("state-wise", "#7B3294", (0, (8, 1, 1, 1))),
 }
 _ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too
+
+
+def long_table(curves: Samples, first_trial: int = 0, **labels: str) -> pd.DataFrame:
+    """One row per trial and iteration K of curves (trials, iterations), labels in front."""
+    trials, iterations = next(iter(curves.values())).shape
+    numbers = [range(first_trial, first_trial + trials), range(1, iterations + 1)]
+    index = pd.MultiIndex.from_product(numbers, names=["trial", "K"])
+    columns = {name: curve.ravel() for name, curve in curves.items()}
+    frame = pd.DataFrame(columns, index=index).reset_index()
+    for position, (name, label) in enumerate(labels.items()):
+        frame.insert(position, name, label)
+    return frame
 
 
 def _line(ax: Axes, algo: str, y: NDArray[np.float64]) -> None:
@@ -67,15 +81,9 @@ def plot_oscillation(
             continue
         for j, norm in enumerate(norms):
             p_value = welch_p_value(samples[j], getattr(oscillations[reference], norm))
-            ax.annotate(
-                significance_stars(p_value),
-                (x[j], means[j] + errors[j]),
-                xytext=(0, 2),
-                textcoords="offset points",
-                ha="center",
-                va="bottom",
-                fontsize=FONT - 1,
-            )
+            tip, text = (x[j], means[j] + errors[j]), significance_stars(p_value)
+            place: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points"}
+            ax.annotate(text, tip, ha="center", va="bottom", fontsize=FONT - 1, **place)
     label_axes(
         ax, f"Oscillation (stars: against {STYLES[reference].label})", "", "mean over trials"
     )
@@ -86,6 +94,7 @@ def plot_oscillation(
 
 def plot_zeta(ax: Axes, zetas: Samples, floor: float = 1e-6) -> None:
     """Mean coefficient over K on a logarithmic axis; values below ``floor`` lie on it."""
+    # a coefficient of exactly 0 has no place on a logarithmic axis
     for algo, curves in zetas.items():
         _line(ax, algo, np.maximum(curves.mean(axis=0), floor))
     ax.set_yscale("log")

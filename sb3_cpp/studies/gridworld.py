@@ -17,15 +17,9 @@ from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.run_folder import open_run_folder
-from sb3_cpp.studies.figures import STYLES, plot_bars, plot_zeta, save_comparison
+from sb3_cpp.studies.figures import STYLES, long_table, plot_bars, plot_zeta, save_comparison
+from sb3_cpp.tabular import gridworld as world
 from sb3_cpp.tabular.algorithms import Settings, View, iterate
-from sb3_cpp.tabular.gridworld import (
-    ACTIONS,
-    DangerGrid,
-    expected_rollout,
-    model_from_counts,
-    rollout,
-)
 from sb3_cpp.threads import torch_threads
 
 ALGORITHMS: dict[str, dict[str, Any]] = {  # the seeds follow this order
@@ -38,6 +32,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the seeds follow this order
     "span_cpp": {"rule": "span_cpp"},
     "statewise": {"rule": "statewise"},
 }
+# The figures of the paper, and one of what is beyond it
 PAPER = ("cpp", "cvi", "espi", "aspi", "cpi")
 BEYOND = ("cpp", "cvi", "cpp_geometric", "span_cpp", "statewise")
 SERIES = ("rollout", "expected")
@@ -45,7 +40,7 @@ CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
 
 @dataclass(frozen=True)
-class GridworldSettings(DangerGrid):
+class GridworldSettings(world.DangerGrid):
     """Everything that decides the numbers; ``configs/gridworld.yml`` gives the sources.
 
     ``ent_coef`` and ``kl_coef`` are the weights of entropy and KL. ``cpp_rule`` is the coefficient
@@ -90,7 +85,7 @@ class GridworldSettings(DangerGrid):
         for name in ("regularized", "exact_constants"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgument(f"{name} must be true or false, got {getattr(self, name)!r}")
-        self.algorithm("cpp")  # checks the rest
+        self.algorithm("cpp")  # its own constructor checks the rest
 
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in nothing but the coefficient and the kind of mixture."""
@@ -114,26 +109,25 @@ class _Learner:
 
     def __init__(self, settings: GridworldSettings, generator: th.Generator) -> None:
         self.settings, self.generator = settings, generator
-        shape = (settings.trials, settings.n_states, len(ACTIONS))
-        self.uniform = th.full(shape, 1.0 / len(ACTIONS), dtype=th.float64).log()
+        shape = (settings.trials, settings.n_states, len(world.ACTIONS))
+        self.uniform = th.full(shape, 1.0 / len(world.ACTIONS), dtype=th.float64).log()
         self.counts = th.zeros(*shape, settings.n_states, dtype=th.float64)
-        self.rows: dict[str, list[th.Tensor]] = {
-            f"{series} {kind}": [] for series in SERIES for kind in ("return", "danger")
-        }
+        self.returns: dict[str, list[th.Tensor]] = {series: [] for series in SERIES}
+        self.danger_visits: dict[str, list[th.Tensor]] = {series: [] for series in SERIES}
 
     def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
         """One iteration; R_K is the return of the rollout, or its exact expectation."""
-        episode = rollout(self.settings, log_deployed, self.settings.horizon, self.generator)
-        returns, danger_visits = expected_rollout(
-            self.settings, log_deployed, self.settings.horizon
-        )
-        self.rows["rollout return"].append(episode.returns)
-        self.rows["rollout danger"].append(episode.danger_visits)
-        self.rows["expected return"].append(returns)
-        self.rows["expected danger"].append(danger_visits)
-        self.counts += episode.counts  # the model is of all rollouts, the weights are of the last
+        grid, horizon = self.settings, self.settings.horizon
+        episode = world.rollout(grid, log_deployed, horizon, self.generator)
+        expected = world.expected_rollout(grid, log_deployed, horizon)
+        for series, (returns, danger) in zip(SERIES, (episode[1:], expected)):
+            self.returns[series].append(returns)
+            self.danger_visits[series].append(danger)
+        # The model is of all rollouts; the weights are of the last, since d(s) of the bounds is the
+        # visitation of the present policy.
+        self.counts += episode.counts
         visits = episode.counts.sum((-1, -2))
-        model = model_from_counts(self.settings, self.counts, self.settings.gamma)
+        model = world.model_from_counts(grid, self.counts, grid.gamma)
         return View(model, visits / visits.sum(-1, keepdim=True), None)
 
 
@@ -141,16 +135,14 @@ def learn(settings: GridworldSettings, algo: str) -> Curves:
     """Run one algorithm for all trials; the result depends only on settings and algorithm."""
     check_choice("algo", algo, ALGORITHMS)
     seeds = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo)])
+    # torch's generators take signed 64 bits, so the highest bit is dropped
     entropy = seeds.generate_state(1, np.uint64)[0]
     learner = _Learner(settings, th.Generator().manual_seed(int(entropy >> 1)))
     updates = iterate(settings.algorithm(algo), learner.uniform, learner, settings.iterations)
-    zeta = _stack([update.zeta for update in updates])
-    curves = {name: _stack(rows) for name, rows in learner.rows.items()}
-    return Curves(
-        returns={series: curves[f"{series} return"] for series in SERIES},
-        danger_visits={series: curves[f"{series} danger"] for series in SERIES},
-        zeta=zeta,
-    )
+    zeta = _stack([update.zeta for update in updates])  # first: it runs the updates
+    returns = {series: _stack(rows) for series, rows in learner.returns.items()}
+    danger_visits = {series: _stack(rows) for series, rows in learner.danger_visits.items()}
+    return Curves(returns, danger_visits, zeta)
 
 
 def _stack(rows: list[th.Tensor]) -> NDArray[np.float64]:
@@ -160,7 +152,7 @@ def _stack(rows: list[th.Tensor]) -> NDArray[np.float64]:
 # --- tables, figures and the paper's claims -------------------------------------------------------
 
 Results = Mapping[str, Curves]
-SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05  # the paper's level
 
 
 class Claim(NamedTuple):
@@ -179,19 +171,9 @@ def curve_table(results: Results) -> pd.DataFrame:
     frames = []
     for algo, curves in results.items():
         for series in SERIES:
-            trials, iterations = curves.zeta.shape
-            index = pd.MultiIndex.from_product(
-                [range(trials), range(1, iterations + 1)], names=["trial", "K"]
-            )
-            columns = {
-                "return": curves.returns[series].ravel(),
-                "danger_visits": curves.danger_visits[series].ravel(),
-                "zeta": curves.zeta.ravel(),
-            }
-            frame = pd.DataFrame(columns, index=index).reset_index()
-            frame.insert(0, "algo", algo)
-            frame.insert(1, "series", series)
-            frames.append(frame)
+            columns = {"return": curves.returns[series]}
+            columns |= {"danger_visits": curves.danger_visits[series], "zeta": curves.zeta}
+            frames.append(long_table(columns, algo=algo, series=series))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -221,9 +203,8 @@ def summary_table(trials: pd.DataFrame) -> pd.DataFrame:
         for measure in measures:
             row |= {measure: group[measure].mean(), f"{measure}_sd": group[measure].std()}
         for norm in ("inf", "l2"):
-            row[f"p_{norm}"] = welch_p_value(
-                group[f"oscillation_{norm}"], cvi[f"oscillation_{norm}"]
-            )
+            name = f"oscillation_{norm}"
+            row[f"p_{norm}"] = welch_p_value(group[name], cvi[name])
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -257,7 +238,7 @@ def check_claims(trials: pd.DataFrame) -> list[Claim]:
 
 
 def _verdict(difference: float, p_value: float, measure: str) -> str:
-    """ "Less" needs significance; "no lower", said of the return, only the mean."""
+    # "less" needs significance; "no lower", said of the return, only the mean
     if measure == "final_return" and difference >= 0.0:
         return "reproduces"
     if p_value >= SIGNIFICANT:
@@ -276,6 +257,7 @@ def save_figures(results: Results, folder: Path) -> None:
         returns = {algo: results[algo].returns[series] for algo in algos}
         oscillations = {algo: oscillation(curve) for algo, curve in returns.items()}
         save_comparison(folder / f"{name}.png", returns, oscillations, label)
+    # visits of the rollouts, not the expected ones: that is what an agent pays while it learns
     figure, (left, right) = new_row()
     plot_zeta(left, {algo: results[algo].zeta for algo in PAPER})
     visits = {algo: results[algo].danger_visits["rollout"].sum(axis=1) for algo in PAPER}

@@ -8,10 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -38,14 +37,14 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "span_cpp": {"rule": "span_cpp"},
     "statewise": {"rule": "statewise", "scheme": "1"},
 }
+# in the scheme of the setting cpp_scheme; the others in that of scheme
 CPP_SCHEME = ("cpp", "cpp_geometric")
-"""In the scheme of the setting cpp_scheme; the others in that of scheme."""
-RIGHT = 2
-"""The action of positive torque."""
+RIGHT = 2  # the action of positive torque
+# Trials in one array program: they fit the cache, and 100 trials make parts for two cores. Fixed,
+# because the seed of a trial depends on its part: numbers must not depend on the machine.
 PART = 50
-"""Trials in one array program: they fit the cache, and 100 trials make parts for two cores."""
-LAST_STEPS, UPRIGHT = 200, 0.3
-"""Solved: mean |angle| below 0.3 over the last 200 steps."""
+LAST_STEPS, UPRIGHT = 200, 0.3  # solved: mean |angle| below 0.3 over the last 200 steps
+STOPPED = "stopped"
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,11 @@ class PendulumSettings:
             )
         for algo in self.algos:
             check_choice("algos", algo, ALGORITHMS)
-        object.__setattr__(self, "algos", tuple(dict.fromkeys(self.algos)))
+        object.__setattr__(self, "algos", tuple(dict.fromkeys(self.algos)))  # YAML has lists
         check_whole_number("trials", self.trials, 2)
         check_whole_number("seed", self.seed, 0)
         check_whole_number("iterations", self.iterations, 2)
-        check_whole_number("steps", self.steps, LAST_STEPS)
+        check_whole_number("steps", self.steps, LAST_STEPS)  # is_upright looks at so many
         check_whole_number("bins", self.bins, 2)
         check_number("width", self.width, 0.0, low_open=True)
         check_whole_number("action_centres", self.action_centres, 0)
@@ -101,7 +100,8 @@ class PendulumSettings:
             check_choice(name, getattr(self, name), ("1", "1b"))
         if not isinstance(self.regularized, bool):
             raise InvalidArgument(f"regularized must be true or false, got {self.regularized!r}")
-        self.algorithm("cpp")  # checks the rest
+        # their own constructors check the rest
+        self.algorithm("cpp")
         self.features()
 
     @property
@@ -109,16 +109,11 @@ class PendulumSettings:
         """Trials of each part."""
         return [min(PART, self.trials - first) for first in range(0, self.trials, PART)]
 
-    @staticmethod
-    def first_trial(part: int) -> int:
-        return part * PART
-
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in the coefficient, and CPP in the scheme."""
         temperature = self.ent_coef + self.kl_coef
         shared = "gamma ridge ridge_centre backups regularized rho1 rho2 tracker_start r_max"
-        values: dict[str, Any] = {name: getattr(self, name) for name in shared.split()}
-        values["error_scale"] = self.error_scale
+        values: dict[str, Any] = {n: getattr(self, n) for n in [*shared.split(), "error_scale"]}
         values["scheme"] = self.cpp_scheme if algo in CPP_SCHEME else self.scheme
         return Settings(
             temperature=temperature, alpha=self.kl_coef / temperature, **(values | ALGORITHMS[algo])
@@ -140,20 +135,25 @@ class PendulumSettings:
 
 @dataclass
 class Record:
-    """What one algorithm did so far; each list has one entry per iteration, of shape (trials,)."""
+    """What one algorithm did so far, in all trials or in those of a part.
+
+    Each list has one entry per iteration, of shape (trials,).
+    """
 
     algo: str
+    part: int = 0
+    error: str = ""  # why it ended before the last iteration
     returns: list[NDArray[np.float64]] = field(default_factory=list)
     zeta: list[NDArray[np.float64]] = field(default_factory=list)
     advantage: list[NDArray[np.float64]] = field(default_factory=list)
     delta: list[NDArray[np.float64]] = field(default_factory=list)
+    # of the first trial at every step it took
     probability_right: list[NDArray[np.float64]] = field(default_factory=list)
-    """Of the first trial at every step it took."""
     upright: list[NDArray[np.bool_]] = field(default_factory=list)
+    # weights of the newest policy of the chain, (trials, actions, M)
     preferences: th.Tensor = field(default_factory=lambda: th.zeros(0))
-    """Weights of the newest policy of the chain, (trials, actions, M)."""
+    # whether each trial's final weights hold the gymnasium pendulum up
     solved_greedily: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    """Whether each trial's final weights hold the gymnasium pendulum up."""
     seconds: float = 0.0
 
     def add(self, iteration: Iteration) -> None:
@@ -169,19 +169,14 @@ class Record:
     @classmethod
     def joined(cls, parts: Sequence["Record"]) -> "Record":
         """The record of all trials from those of the parts, which learned side by side."""
+        parts = sorted(parts, key=lambda part: part.part)  # they ended in any order
         whole = cls(parts[0].algo, probability_right=parts[0].probability_right)
         for name in ("returns", "zeta", "advantage", "delta", "upright"):
-            setattr(
-                whole,
-                name,
-                [
-                    np.concatenate(step)
-                    for step in zip(*(getattr(part, name) for part in parts), strict=True)
-                ],
-            )
+            steps = zip(*(getattr(part, name) for part in parts), strict=True)
+            setattr(whole, name, [np.concatenate(step) for step in steps])
         whole.preferences = th.cat([part.preferences for part in parts])
         whole.solved_greedily = np.concatenate([part.solved_greedily for part in parts])
-        whole.seconds = max(part.seconds for part in parts)
+        whole.seconds = max(part.seconds for part in parts)  # they ran side by side
         return whole
 
     def curves(self, name: str) -> NDArray[np.float64]:
@@ -190,6 +185,7 @@ class Record:
 
     def guaranteed_improvement(self) -> float:
         """Mean of what A-SPI's bound promises, ``(1-gamma)^3 A^2 / (8 gamma)`` (Sec. 5.2)."""
+        # written as A zeta / 2, because zeta was clipped at 1 where the formula is out of reach
         advantage, zeta = (th.from_numpy(self.curves(name)) for name in ("advantage", "zeta"))
         return float(clipped_improvement(advantage.clamp(min=0.0), zeta).mean())
 
@@ -204,11 +200,13 @@ def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) 
 
     The result depends only on the settings, the algorithm and the part, not on which others run.
     """
+    # by the position in ALGORITHMS, not in the settings: leaving one out must not change the others
     seed = np.random.SeedSequence([settings.seed, list(ALGORITHMS).index(algo), part])
     entropy, trials = seed.generate_state(1, np.uint64)[0], settings.part_sizes[part]
     learner = LinearLearner(settings.features(), settings.algorithm(algo), trials)
     start = time.perf_counter()
     env = PendulumBatch(trials)
+    # torch's generators take signed 64 bits, so the highest bit is dropped
     for iteration in iterate(learner, env, settings.iterations, settings.steps, int(entropy >> 1)):
         record.add(iteration)
         record.preferences = learner.q.per_action(learner.next_preferences)
@@ -230,28 +228,8 @@ def drive(settings: PendulumSettings, preferences: th.Tensor) -> th.Tensor:
 
 # --- the trials in parts, each learned by a process of its own ------------------------------------
 
-STOPPED = "stopped"
-
-
-class Part(NamedTuple):
-    """Some of the trials of one algorithm."""
-
-    algo: str
-    number: int
-    """0 for the first trials, 1 for those after them, ..."""
-
-
-@dataclass
-class Learned:
-    """What came of a part: with an error, what was seen until then."""
-
-    part: Part
-    record: Record
-    error: str = ""
-
-
+# in a worker: the iteration each part has reached, and whether all should stop
 _shared: Any = None
-"""In a worker: the iteration each part has reached, and whether all should stop."""
 
 
 def _enter_worker(reached: Any, stop: Any) -> None:
@@ -262,48 +240,55 @@ def _enter_worker(reached: Any, stop: Any) -> None:
     th.set_num_threads(1)  # with small tables, more threads wait for each other
 
 
-def _learn_part(settings: PendulumSettings, part: Part, place: int) -> Learned:
+def _learn_part(settings: PendulumSettings, algo: str, part: int, place: int) -> Record:
+    """The record of a part; with an error, of what was seen until then."""
     reached, stop = _shared
-    record = Record(part.algo)
+    record = Record(algo, part)
     try:
-        for K in learn(settings, part.algo, record, part.number):
+        for K in learn(settings, algo, record, part):
             reached[place] = K
             if stop.is_set():
-                return Learned(part, record, STOPPED)
+                record.error = STOPPED
+                return record
     except (BadObservation, SingularEquations) as error:
-        return Learned(part, record, str(error))
+        record.error = str(error)
+        return record
     record.solved_greedily = is_upright(drive(settings, record.preferences)).numpy()
-    return Learned(part, record)
+    return record
 
 
 class Learners:
-    """The processes; ``follow`` gives each part when it is learned.
+    """The processes, ended on leaving the context; ``follow`` gives each part when it is learned.
 
     :param settings: of the study
     :param jobs: processes at once
     """
 
     def __init__(self, settings: PendulumSettings, jobs: int | None = None) -> None:
-        self.parts = [
-            Part(algo, number)
-            for algo in settings.algos
-            for number in range(len(settings.part_sizes))
-        ]
-        # a fork starts at once
+        n_parts = len(settings.part_sizes)
+        self.parts = [(algo, part) for algo in settings.algos for part in range(n_parts)]
+        # A fork starts at once, with everything imported. macOS frameworks do not survive one.
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-        self.reached = context.Array("i", len(self.parts))
+        self.reached: Any = context.Array("i", len(self.parts))
         self.stop = context.Event()
         workers = min(jobs or os.cpu_count() or 1, len(self.parts))
         self.pool = ProcessPoolExecutor(workers, context, _enter_worker, (self.reached, self.stop))
         self.futures = [
-            self.pool.submit(_learn_part, settings, part, i) for i, part in enumerate(self.parts)
+            self.pool.submit(_learn_part, settings, *part, i) for i, part in enumerate(self.parts)
         ]
+
+    def __enter__(self) -> "Learners":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop.set()
+        self.pool.shutdown(cancel_futures=True)
 
     def progress(self, algo: str) -> int:
         """Iterations that an algorithm has finished, summed over its parts."""
-        return sum(self.reached[i] for i, part in enumerate(self.parts) if part.algo == algo)
+        return sum(K for K, (name, _) in zip(self.reached, self.parts) if name == algo)
 
-    def follow(self, on_moment: Callable[[], None]) -> Iterator[Learned]:
+    def follow(self, on_moment: Callable[[], None]) -> Iterator[Record]:
         """Yield the parts as they end; ``on_moment`` is called several times a second."""
         waiting = set(self.futures)
         while waiting:
@@ -311,22 +296,11 @@ class Learners:
             on_moment()
             yield from (future.result() for future in done)
 
-    def finish_early(self) -> Iterator[Learned]:
+    def finish_early(self) -> Iterator[Record]:
         """Stop every part after its iteration and give what it learned."""
         self.stop.set()
         started = [future for future in self.futures if not future.cancel()]
         yield from (future.result() for future in started)
-
-
-@contextmanager
-def learners(settings: PendulumSettings, jobs: int | None = None) -> Iterator[Learners]:
-    """The processes, ended whatever happens."""
-    team = Learners(settings, jobs)
-    try:
-        yield team
-    finally:
-        team.stop.set()
-        team.pool.shutdown(cancel_futures=True)
 
 
 def run_pendulum(
@@ -340,8 +314,8 @@ def run_pendulum(
     if jobs is not None:
         check_whole_number("jobs", jobs, 1)
     folder = open_run_folder(out, asdict(settings), force)
-    with learners(settings, jobs) as team:
-        # loading it takes a second, while they learn
+    with Learners(settings, jobs) as team:
+        # imported only now, because matplotlib and pandas take a second, in which they learn
         from sb3_cpp.studies.pendulum_report import write_results
 
         return write_results(settings, team, folder)

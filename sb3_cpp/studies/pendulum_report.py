@@ -21,12 +21,11 @@ from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.linear.pendulum import ENV_ID, PendulumSwingUp
 from sb3_cpp.linear.policy import LinearPolicy, save_weights
 from sb3_cpp.metrics import oscillation, welch_p_value
-from sb3_cpp.studies.figures import STYLES, plot_zeta, save_comparison
-from sb3_cpp.studies.pendulum import STOPPED, Learned, Learners, PendulumSettings, Record
+from sb3_cpp.studies.figures import STYLES, long_table, plot_zeta, save_comparison
+from sb3_cpp.studies.pendulum import PART, STOPPED, Learners, PendulumSettings, Record
 
 Records = Mapping[str, Record]
-LAST = 10
-"""Iterations whose mean return counts as the final one."""
+LAST = 10  # iterations whose mean return counts as the final one
 FIGURES = {
     "comparison": ("cpp", "cvi", "espi", "aspi", "cpi"),  # the paper's, and CPI
     "variants": ("cpp", "cvi", "cpp_1", "linear_cpp", "espi_printed"),  # what the paper prints
@@ -34,21 +33,6 @@ FIGURES = {
 }
 SURFACES = ("cpp", "espi", "espi_printed")
 PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
-
-
-def curve_table(record: Record, first_trial: int = 0) -> pd.DataFrame:
-    """One row per trial and iteration K."""
-    trials, iterations = record.curves("returns").shape
-    index = pd.MultiIndex.from_product(
-        [range(first_trial, first_trial + trials), range(1, iterations + 1)], names=["trial", "K"]
-    )
-    columns = {"return": record.curves("returns").ravel()}
-    columns |= {
-        name: record.curves(name).ravel() for name in ("zeta", "advantage", "delta", "upright")
-    }
-    frame = pd.DataFrame(columns, index=index).reset_index()
-    frame.insert(0, "algo", record.algo)
-    return frame
 
 
 def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
@@ -79,15 +63,10 @@ def summary_table(trials: pd.DataFrame, records: Records) -> pd.DataFrame:
             row[f"{norm}_p"] = welch_p_value(group[norm], cvi) if len(cvi) else np.nan
         row |= {"last_return": group.last_return.mean(), "last_return_sd": group.last_return.std()}
         row |= {"solved": group.solved.mean(), "solved_greedy": group.solved_greedy.mean()}
-        row |= {
-            "zeta_mean": zeta.mean(),
-            "zeta_first": zeta[:, 0].mean(),
-            "zeta_last": zeta[:, -1].mean(),
-        }
-        row |= {
-            "improvement": record.guaranteed_improvement() if algo == "aspi" else np.nan,
-            "seconds": record.seconds,
-        }
+        row |= {"zeta_mean": zeta.mean(), "zeta_first": zeta[:, 0].mean()}
+        row |= {"zeta_last": zeta[:, -1].mean(), "improvement": np.nan, "seconds": record.seconds}
+        if algo == "aspi":  # only its bound is the one the paper gives a number for
+            row["improvement"] = record.guaranteed_improvement()
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -125,7 +104,7 @@ def save_figures(
 ) -> None:
     """Return and oscillation, zeta over K, policy surfaces, and a swing-up of a solved trial."""
     solved = trials[trials.solved_greedy]
-    if len(solved):
+    if len(solved):  # in another process, because drawing 100 frames takes as long as all figures
         best = solved.iloc[0]
         preferences = records[best.algo].preferences[int(best.trial)]
         policy = LinearPolicy(settings.basis(), preferences, settings.ent_coef + settings.kl_coef)
@@ -133,7 +112,7 @@ def save_figures(
     shown: set[str] = set()
     for name, algos in FIGURES.items():
         returns = {algo: records[algo].curves("returns") for algo in algos if algo in records}
-        if not shown.issuperset(returns):
+        if not shown.issuperset(returns):  # with few algorithms, a figure may show nothing new
             shown.update(returns)
             norms = {algo: oscillation(curve) for algo, curve in returns.items()}
             save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
@@ -168,7 +147,7 @@ def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> i
 
 def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[str, Record] | None:
     """The record of every algorithm, saved when it is complete; None and a message on failure."""
-    learned: dict[str, list[Learned]] = {algo: [] for algo in settings.algos}
+    learned: dict[str, list[Record]] = {algo: [] for algo in settings.algos}
     with Progress(console=Console(stderr=True), transient=True) as bar:
         total = settings.iterations * len(settings.part_sizes)
         tasks = {algo: bar.add_task(STYLES[algo].label, total=total) for algo in settings.algos}
@@ -178,63 +157,54 @@ def _follow(settings: PendulumSettings, team: Learners, folder: Path) -> dict[st
                 bar.update(task, completed=team.progress(algo))
 
         try:
-            for result in team.follow(show):
-                learned[result.part.algo].append(result)
-                if result.error:
+            for record in team.follow(show):
+                parts = learned[record.algo]
+                parts.append(record)
+                if record.error:
                     break
-                if len(learned[result.part.algo]) == len(settings.part_sizes):
-                    save_whole(settings, learned[result.part.algo], folder)
+                if len(parts) == len(settings.part_sizes):  # saved before the others have ended
+                    save_curves(parts, folder)
+                    weights = settings.basis(), Record.joined(parts).preferences
+                    temperature = settings.ent_coef + settings.kl_coef
+                    save_weights(folder / f"weights_{record.algo}.npz", *weights, temperature)
             else:
-                return {algo: joined(results) for algo, results in learned.items()}
+                return {algo: Record.joined(parts) for algo, parts in learned.items()}
         except KeyboardInterrupt:
-            _save_unfinished(settings, team, learned, folder)
+            _save_unfinished(team, learned, folder)
             raise
-    _save_unfinished(settings, team, learned, folder)
-    failed = next(
-        r for results in learned.values() for r in results if r.error not in ("", STOPPED)
-    )
-    iteration = len(failed.record.zeta) + 1
-    print(
-        f"error: {failed.part.algo}, iteration {iteration}: {failed.error}; kept: {folder}",
-        file=sys.stderr,
-    )
+    _save_unfinished(team, learned, folder)
+    # the one that failed made the others stop
+    every = (record for parts in learned.values() for record in parts)
+    failed = next(record for record in every if record.error not in ("", STOPPED))
+    where = f"{failed.algo}, iteration {len(failed.zeta) + 1}"
+    print(f"error: {where}: {failed.error}; kept: {folder}", file=sys.stderr)
     return None
 
 
-def _save_unfinished(
-    settings: PendulumSettings, team: Learners, learned: Mapping[str, list[Learned]], folder: Path
-) -> None:
+def _save_unfinished(team: Learners, learned: Mapping[str, list[Record]], folder: Path) -> None:
     """Stop the processes and keep the curves of everything they saw."""
-    known = {result.part for results in learned.values() for result in results}
-    for result in team.finish_early():
-        if result.part not in known:
-            learned[result.part.algo].append(result)
-    for algo, results in learned.items():
-        save_curves(settings, results, folder / f"curves_{algo}.csv")
+    known = {(record.algo, record.part) for parts in learned.values() for record in parts}
+    for record in team.finish_early():
+        if (record.algo, record.part) not in known:
+            learned[record.algo].append(record)
+    for parts in learned.values():
+        save_curves(parts, folder)
 
 
-def joined(results: Sequence[Learned]) -> Record:
-    return Record.joined(
-        [result.record for result in sorted(results, key=lambda result: result.part.number)]
-    )
-
-
-def save_whole(settings: PendulumSettings, results: Sequence[Learned], folder: Path) -> None:
-    """Curves and weights of an algorithm that has ended."""
-    record = joined(results)
-    save_curves(settings, results, folder / f"curves_{record.algo}.csv")
-    temperature = settings.ent_coef + settings.kl_coef
-    save_weights(
-        folder / f"weights_{record.algo}.npz", settings.basis(), record.preferences, temperature
-    )
-
-
-def save_curves(settings: PendulumSettings, results: Sequence[Learned], path: Path) -> None:
-    seen = [result for result in results if result.record.zeta]
-    if seen:
-        tables = [
-            curve_table(result.record, settings.first_trial(result.part.number)) for result in seen
-        ]
+def save_curves(parts: Sequence[Record], folder: Path) -> None:
+    """One row per trial and iteration K of an algorithm, of those parts that saw any."""
+    names = {"return": "returns", **{n: n for n in ("zeta", "advantage", "delta", "upright")}}
+    tables = [
+        long_table(
+            {column: record.curves(name) for column, name in names.items()},
+            first_trial=PART * record.part,
+            algo=record.algo,
+        )
+        for record in parts
+        if record.zeta
+    ]
+    if tables:
+        path = folder / f"curves_{parts[0].algo}.csv"
         pd.concat(tables).sort_values(["trial", "K"]).to_csv(path, index=False)
 
 
@@ -247,6 +217,7 @@ _GIF_STEPS = 100
 
 def save_surfaces(surfaces: Mapping[str, NDArray[np.float64]], path: Path) -> None:
     """P(swing right) of the acting policy, an array (iterations, steps) for each algorithm."""
+    # not through pyplot, which would need a display or change the user's backend
     figure = Figure(figsize=(4.0 * len(surfaces), 3.7))
     FigureCanvasAgg(figure)
     for i, (algo, probability) in enumerate(surfaces.items()):
@@ -285,6 +256,7 @@ def save_swing_up(policy: LinearPolicy, folder: Path) -> None:
     chosen = np.linspace(0, _STRIP_STEPS - 1, _FRAMES).round().astype(int)
     strip = Image.fromarray(np.concatenate([frames[i] for i in chosen], axis=1))
     strip.save(folder / "swing_up.png", optimize=True)
+    # one palette for all frames, without dithering: otherwise the still background would flicker
     palette = Image.fromarray(np.concatenate([frames[i] for i in chosen])).quantize(32)
     pictures = [
         Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)

@@ -1,6 +1,5 @@
 import math
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -96,8 +95,3 @@ def test_normal_equations_are_those_of_the_rows_of_each_group(action_centres: in
 def test_impossible_grids_are_refused(arguments: dict, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         RadialBasis(**arguments)
-
-
-def test_unbounded_observations_need_bounds_by_hand() -> None:
-    with pytest.raises(InvalidArgument, match="finite bounds"):
-        RadialBasis.from_space(gym.spaces.Box(-np.inf, np.inf, (4,)), [3] * 4)
