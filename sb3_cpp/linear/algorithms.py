@@ -53,7 +53,7 @@ class Settings(tabular.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # an arithmetic mixture of Boltzmann policies is none, so it has no preferences to go on with
+        # an arithmetic mixture of Boltzmann policies is no Boltzmann policy: it has no preferences
         if self.scheme == "2" and self.mixture != "geometric":
             raise InvalidArgument(
                 "scheme must be '1' or '1b' with linear features and an arithmetic mixture, got '2'"
