@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import torch as th
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFrequencyUnit
-from stable_baselines3.dqn.policies import QNetwork
 from torch import nn
 
 from sb3_cpp.coefficients import track
 from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.fast import functional_forward, must_call
+from sb3_cpp.deep.fast import FunctionalNetwork, must_call
 from sb3_cpp.deep.fused_adam import CLEAR_EVERY, FusedAdam, clear_tiny_moments
 from sb3_cpp.deep.policies import MlpPolicy
 
@@ -65,7 +64,7 @@ class CompiledUpdate:
             raise CannotCompile("its optimiser has parameter groups of its own")
         self._model = model
         pairs = model._network_pairs()
-        self._names = {net: [name for name, _ in net.named_parameters()] for net in chain(*pairs)}
+        self._networks = {network: FunctionalNetwork(network) for network in chain(*pairs)}  # type: ignore[arg-type]
         self._settings = [group.settings for group in groups]
         # What the graph reads and, up to the targets, changes. The order is that of ``_update``
         self._online = [[p.detach() for p in online.parameters()] for online, _ in pairs]
@@ -174,12 +173,10 @@ class CompiledUpdate:
         m_K, M_K, totals, finite, rates, coefficients, *batch = rest
 
         leaves = [[p.detach().requires_grad_() for p in part] for part in online]
-        weights = dict(zip(self._names, chain(*zip(leaves, targets))))
+        weights = dict(zip(self._networks, chain(*zip(leaves, targets))))
 
         def forward(network: nn.Module, observations: Any) -> th.Tensor:
-            named = dict(zip(self._names[network], weights[network]))
-            assert isinstance(network, QNetwork)
-            return functional_forward(network, named, observations)
+            return self._networks[network].call(weights[network], observations)
 
         with th.enable_grad():
             observations, next_observations, actions, rewards, dones = batch

@@ -1,8 +1,10 @@
 """The fast path: the same arithmetic rearranged. Results change by float rounding only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -25,8 +27,63 @@ from sb3_cpp.deep import averaging, policies
 
 def _linear(layer: nn.Linear, x: th.Tensor) -> th.Tensor:
     weight = layer._parameters.get("weight")
-    # A parametrised layer (weight norm, pruning) has no parameter of that name
-    return layer.forward(x) if weight is None else F.linear(x, weight, layer._parameters["bias"])
+    if weight is None:  # a parametrised layer (weight norm, pruning) has none of that name
+        return layer.forward(x)
+    bias = layer._parameters["bias"]
+    large = x.dim() == 2 and x.shape[0] * weight.numel() >= OneDnnLinear.LEAST_PRODUCTS
+    fp32 = x.dtype is th.float32 and not th.is_autocast_enabled("cpu")
+    if large and fp32 and x.device.type == "cpu" and mkl_is_slow():
+        return OneDnnLinear.apply(x, weight, bias)
+    return F.linear(x, weight, bias)
+
+
+@cache
+def mkl_is_slow() -> bool:
+    """Whether MKL, torch's library for matrix products, runs at half width: it does on AMD."""
+    try:
+        vendor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "AuthenticAMD" in vendor and th.backends.mkldnn.is_available()
+
+
+class OneDnnLinear(th.autograd.Function):
+    """``F.linear`` by oneDNN, which runs at full width on AMD too: 1.6 to 2.2 times faster there."""
+
+    LEAST_PRODUCTS = 1_000_000  # below, oneDNN's overhead of 10 us outweighs it
+
+    @staticmethod
+    def forward(ctx: Any, x: th.Tensor, weight: th.Tensor, bias: th.Tensor | None) -> th.Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        return _one_dnn(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: th.Tensor) -> tuple[th.Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x = _one_dnn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
+        of_weight = _one_dnn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
+        return of_x, of_weight, gradient.sum(0) if ctx.has_bias else None
+
+
+def _one_dnn(x: th.Tensor, weight: th.Tensor, bias: th.Tensor | None = None) -> th.Tensor:
+    return th.ops.sb3_cpp.linear(x, weight, bias)
+
+
+# An operator of our own around oneDNN's, because inductor replaces that one by a version for
+# constant weights, which the weights of a network that learns are not
+_library = th.library.Library("sb3_cpp", "DEF")
+_library.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
+
+
+@th.library.impl(_library, "linear", "CPU")
+def _linear_on_cpu(x: th.Tensor, weight: th.Tensor, bias: th.Tensor | None) -> th.Tensor:
+    return th.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+@th.library.register_fake("sb3_cpp::linear", lib=_library)
+def _linear_shape(x: th.Tensor, weight: th.Tensor, bias: th.Tensor | None) -> th.Tensor:
+    return x.new_empty(x.shape[0], weight.shape[0])
 
 
 def _conv2d(layer: nn.Conv2d, x: th.Tensor) -> th.Tensor:
@@ -80,7 +137,9 @@ def _forward_of(kind: type[nn.Module]) -> Callable[..., th.Tensor] | None:
 
 
 def run(module: nn.Module, x: th.Tensor) -> th.Tensor:
-    """``module(x)``, equal to the bit; falls back to it for unknown or hooked modules.
+    """``module(x)``; falls back to it for unknown or hooked modules.
+
+    Equal to the bit, except for large linear layers on AMD, which oneDNN computes.
 
     The caller looks for hooks on all modules at once, with :func:`has_global_hooks`.
     """
@@ -152,23 +211,22 @@ def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
     return run(values, extracted.float())
 
 
-def functional_forward(
-    network: QNetwork, weights: dict[str, th.Tensor], observations: th.Tensor
-) -> th.Tensor:
+class FunctionalNetwork(nn.Module):
     """A Q-network as a function of its weights, on observations as the replay buffer gives them."""
-    if not uses_bf16(network):
-        return functional_call(network, weights, (observations,))
-    parts: dict[str, dict[str, th.Tensor]] = {"features_extractor": {}, "q_net": {}}
-    for name, weight in weights.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = weight
-    ready = preprocess_obs(
-        observations, network.observation_space, normalize_images=network.normalize_images
-    )
-    with th.autocast(observations.device.type, dtype=th.bfloat16):
-        extractor = network.features_extractor
-        extracted = functional_call(extractor, parts["features_extractor"], (ready,))
-    return functional_call(network.q_net, parts["q_net"], (extracted.float(),))
+
+    def __init__(self, network: QNetwork) -> None:
+        super().__init__()
+        self.network = network
+        self.names = [f"network.{name}" for name, _ in network.named_parameters()]
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        space, normalize = self.network.observation_space, self.network.normalize_images
+        ready = preprocess_obs(observations, space, normalize_images=normalize)
+        assert isinstance(ready, th.Tensor)
+        return run_preprocessed(self.network, ready)
+
+    def call(self, weights: Sequence[th.Tensor], observations: th.Tensor) -> th.Tensor:
+        return functional_call(self, dict(zip(self.names, weights)), (observations,))
 
 
 # --- bfloat16 -------------------------------------------------------------------------------------

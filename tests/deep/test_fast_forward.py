@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from sb3_cpp import DeepCPP
+from sb3_cpp.deep import fast
 from sb3_cpp.deep.fast import is_known, run, run_preprocessed
 from sb3_cpp.training.environments import MinAtarCNN
 
@@ -36,7 +37,10 @@ class Doubled(FlattenExtractor):
         (Doubled, VECTOR, nn.ReLU),
     ],
 )
-def test_a_network_gives_the_same_values_and_gradients(extractor, space, activation) -> None:
+def test_a_network_gives_the_same_values_and_gradients(
+    extractor, space, activation, monkeypatch
+) -> None:
+    monkeypatch.setattr(fast, "mkl_is_slow", lambda: False)  # oneDNN rounds differently
     features = extractor(space)
     network = QNetwork(space, spaces.Discrete(3), features, features.features_dim, [8], activation)
     observations = th.rand(5, *space.shape)
@@ -47,6 +51,21 @@ def test_a_network_gives_the_same_values_and_gradients(extractor, space, activat
     plain = gradients(network.q_net(network.features_extractor(observations)))
     for ours, theirs in zip(gradients(run_preprocessed(network, observations)), plain, strict=True):
         assert th.equal(ours, theirs)
+
+
+@pytest.mark.skipif(not th.backends.mkldnn.is_available(), reason="torch without oneDNN")
+@pytest.mark.parametrize("bias", [True, False])
+def test_large_linear_layers_by_one_dnn_agree_up_to_rounding(bias, monkeypatch) -> None:
+    layer, x = nn.Linear(300, 128, bias=bias), th.randn(64, 300, requires_grad=True)
+    results = []
+    for slow in (False, True):
+        monkeypatch.setattr(fast, "mkl_is_slow", lambda slow=slow: slow)
+        values = run(layer, x)
+        assert ("OneDnn" in values.grad_fn.name()) is slow
+        gradients = th.autograd.grad(values.square().sum(), [x, *layer.parameters()])
+        results.append([values, *gradients])
+    for plain, ours in zip(*results, strict=True):
+        assert th.allclose(plain, ours, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("mode", ["zeros", "circular"])
