@@ -57,7 +57,7 @@ def test_a_wheel_has_the_suites_and_the_command(clone: Path, tmp_path: Path) -> 
         wheel.extractall(tmp_path / "site")
     shipped = {Path(name).name for name in names if name.startswith("sb3_cpp/configs/")}
     assert shipped == {path.name for path in (ROOT / "configs").glob("*.yml")}
-    assert "sb3_cpp/py.typed" in names
+    assert {"sb3_cpp/py.typed", "sb3_cpp/analysis/report.html"} <= set(names)
     source = {path.relative_to(ROOT).as_posix() for path in (ROOT / "sb3_cpp").rglob("*.py")}
     assert source <= set(names)
     assert not [name for name in names if name.startswith(("tests", "configs", "benchmarks"))]
