@@ -37,6 +37,7 @@ from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whole_number
 from sb3_cpp.cli import CommandLine, run_command
+from sb3_cpp.deep.fast import PRECISIONS
 from sb3_cpp.run_folder import machine, open_run_folder
 from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.environments import MinAtarCNN, find_environment, make_environment
@@ -98,18 +99,16 @@ class Task:
     gradient_steps: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def make(self, algo: str, same_env: bool = False, eager: bool = False, seed: int = 0) -> DQN:
-        """A model as its users have it in a long run.
+    def make(self, algo: str, same_env: bool = False, seed: int = 0, **own: Any) -> DQN:
+        """A model as its users have it.
 
         :param algo: a name of ALGORITHMS
         :param same_env: give SB3's DQN our Atari environment and buffer
-        :param eager: do not compile our gradient steps
         :param seed: of the model and the environment
+        :param own: arguments that only our algorithms have
         """
         ours = algo in OURS or same_env
-        settings = dict(self.settings)
-        if algo in OURS:
-            settings["compile"] = not eager
+        settings = {**self.settings, **(own if algo in OURS else {})}
         if self.is_atari and ours:
             settings["replay_buffer_class"] = FrameReplayBuffer
         return ALGORITHMS[algo](
@@ -221,6 +220,7 @@ class SpeedSettings:
     :param same_env: whether SB3's DQN gets our Atari environment and buffer, so that only the
         learners differ
     :param eager: whether our gradient steps are not compiled, as in short runs
+    :param precision: of our image networks: "fp32", "bf16" or "auto"
     :param seed: of models and environments
     """
 
@@ -233,6 +233,7 @@ class SpeedSettings:
     atari_env: str = TASKS["atari"].env
     same_env: bool = False
     eager: bool = False
+    precision: str = "fp32"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -245,6 +246,7 @@ class SpeedSettings:
                 raise InvalidArgument(f"{name} must be different names, at least one, got {given}")
         check_whole_number("rounds", self.rounds, 1)
         check_seed("seed", self.seed)
+        check_choice("precision", self.precision, PRECISIONS)
         for name, low in (("steps", 40), ("threads", 1)):
             if getattr(self, name) is not None:
                 check_whole_number(name, getattr(self, name), low)
@@ -598,13 +600,14 @@ def measure_task(task: Task, settings: SpeedSettings) -> TaskResult:
     """All models in this process, and peers beside it; warmed up, then timed round by round."""
     peers = [name for name in settings.peers if task.name in PEER_TASKS[name]]
     names = [SB3, *settings.algos, *peers]
+    own = {"compile": not settings.eager, "precision": settings.precision}
     with torch_threads(task.threads):
         models: dict[str, Any] = {}
         for name in names:
             if name in PEERS:
                 models[name] = Peer(name, task, settings.seed)
             else:
-                models[name] = task.make(name, settings.same_env, settings.eager, settings.seed)
+                models[name] = task.make(name, settings.same_env, settings.seed, **own)
                 warm_up(models[name], task)
         before = peak_rates()
         timed, parts = time_rounds(models, task.steps, settings.rounds)
@@ -771,6 +774,9 @@ def main() -> int:
         "environment and the frame buffer, as their users have",
     )
     parser.add_argument("--eager", action="store_true", help="do not compile our gradient steps")
+    parser.add_argument(
+        "--precision", default="fp32", help=f"of our image networks: {', '.join(PRECISIONS)}"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_output("runs/speed")
     args = vars(parser.parse_args())

@@ -100,7 +100,7 @@ def test_ratios_compare_within_a_round():
 @pytest.mark.parametrize("algo", ["plain", "cpp", "cmdqn"])
 def test_the_parts_are_those_of_the_fast_path(algo, monkeypatch):
     """The path that users run calls neither torch's own step of Adam nor a layer as a module."""
-    model = TASKS["cartpole"].make(algo, eager=True)
+    model = TASKS["cartpole"].make(algo)
     model.learn(model.learning_starts + 40)
     calls = []
     for cls, method in ((th.optim.Adam, "step"), (nn.Linear, "forward")):
@@ -120,10 +120,10 @@ def test_the_parts_are_those_of_the_fast_path(algo, monkeypatch):
 
 @pytest.mark.slow
 def test_the_parts_are_those_of_the_compiled_step():
-    model = TASKS["updates"].make("plain")
+    model = TASKS["updates"].make("plain", compile=True)
     model.learn(model.learning_starts + 80)
     flops = gradient_flops(model)
-    eager = TASKS["updates"].make("plain", eager=True)
+    eager = TASKS["updates"].make("plain")
     eager.learn(eager.learning_starts + 80)
     assert flops == gradient_flops(eager) > 0
     milliseconds = time_parts(model, 400)
@@ -134,7 +134,7 @@ def test_the_parts_are_those_of_the_compiled_step():
 
 
 def test_time_parts_leaves_the_model_as_it_was():
-    model = TASKS["cartpole"].make("plain", eager=True)
+    model = TASKS["cartpole"].make("plain")
     model.learn(model.learning_starts + 40)
     methods = set(vars(model)), set(vars(model.env)), set(vars(model._get_optimizer()))
     time_parts(model, 40)
@@ -178,7 +178,7 @@ def test_operations_of_a_gradient_step_are_those_counted_by_hand(cls, forwards, 
 
 def test_the_nature_network_takes_what_its_layers_say():
     pytest.importorskip("ale_py")
-    model = TASKS["atari"].make("plain", eager=True)
+    model = TASKS["atari"].make("plain")
     model.learn(model.learning_starts + 4)
     n_actions = model.action_space.n
     layers = [
@@ -229,6 +229,7 @@ def test_memory_is_that_of_the_stored_frames():
         ({"tasks": ("chess",)}, "tasks must be one of 'atari', 'minatar', 'cartpole', 'updates', "),
         ({"algos": ("dqn",)}, "algos must be one of"),
         ({"algos": ("cpp", "cpp")}, "algos must be different names"),
+        ({"precision": "int8"}, "precision must be one of 'fp32', 'bf16', 'auto', got 'int8'"),
         ({"peers": ("rllib",)}, "peers must be one of 'sbx', got 'rllib'"),
     ],
 )
