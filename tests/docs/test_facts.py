@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from stable_baselines3.common.logger import configure
 
 from sb3_cpp import ALGORITHMS, __version__, cli
@@ -42,8 +43,14 @@ def test_the_readme_names_every_command() -> None:
     ] == []
 
 
+def test_ci_runs_on_every_supported_python() -> None:
+    workflow = yaml.safe_load(read(".github/workflows/test.yml"))
+    versions = re.findall(r"Python :: (3\.\d+)", read("pyproject.toml"))
+    assert workflow["jobs"]["test"]["strategy"]["matrix"]["python"] == versions
+
+
 def test_versions_agree() -> None:
-    assert re.search(r"^version: (.+)$", read("CITATION.cff"), re.MULTILINE)[1] == __version__  # type: ignore[index]
+    assert yaml.safe_load(read("CITATION.cff"))["version"] == __version__
     assert re.search(r"^## ([\d.]+)", read("CHANGELOG.md"), re.MULTILINE)[1] == __version__  # type: ignore[index]
 
 
