@@ -283,7 +283,7 @@ def plot_profiles(
     # A little beyond all runs, so that every profile starts at 1 and ends at 0
     thresholds = np.linspace(low - margin, high + margin, 101)
     for algo, style in styles_for(by_algo).items():
-        share = performance_profile(by_algo[algo], thresholds).share
+        share = performance_profile(by_algo[algo], thresholds)
         middle, bottom, top = (1.0 - part if below else part for part in share)
         look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes}
         ax.plot(thresholds, middle, linewidth=1.4, drawstyle="steps-mid", **look)

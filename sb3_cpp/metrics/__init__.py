@@ -2,7 +2,6 @@
 
 from sb3_cpp.metrics.aggregates import (
     Interval,
-    Profile,
     Scores,
     iqm,
     iqm_difference,
@@ -15,7 +14,6 @@ from sb3_cpp.metrics.atari_scores import human_normalised_score
 from sb3_cpp.metrics.learning_curves import (
     Oscillation,
     area_under_curve,
-    normalised_oscillation,
     oscillation,
     oscillation_of_noise,
 )
@@ -30,7 +28,6 @@ from sb3_cpp.metrics.significance import (
 __all__ = [
     "Interval",
     "Oscillation",
-    "Profile",
     "Scores",
     "area_under_curve",
     "holm_correction",
@@ -39,7 +36,6 @@ __all__ = [
     "iqm_difference",
     "iqm_interval",
     "mann_whitney_p_value",
-    "normalised_oscillation",
     "oscillation",
     "oscillation_of_noise",
     "pareto_front",

@@ -5,13 +5,9 @@ Tasks have equal weight, however many runs each has.
 
 Intervals come from the stratified bootstrap: runs are drawn again within their stratum, the runs of
 one algorithm on one task (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
-statistical precipice"), with a small-sample correction. The plain percentile interval is too short
-for 3 or 5 runs: the bootstrap variance is (n - 1) / n of the true one, and its quantiles are normal
-ones. Both ends are therefore moved away from the estimate by ``sqrt(n / (n-1)) * t / z``, t being
-Student's quantile (Hesterberg 2015, "What teachers should know about the bootstrap"). With several
-strata, n / (n-1) is averaged by their share in the variance, and the degrees of freedom are those
-of Welch and Satterthwaite. On normal runs, 1 to 5 tasks with 3 to 20 runs each, 95 % intervals of
-the IQM contain the true value in 94 to 97 % of the cases (tests/metrics/test_coverage.py).
+statistical precipice"), with a small-sample correction. On normal runs, 1 to 5 tasks with 3 to 20
+runs each, 95 % intervals of the IQM contain the true value in 94 to 97 % of the cases
+(tests/metrics/test_coverage.py).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,11 +20,11 @@ from sb3_cpp.checks import require
 
 Array = NDArray[np.float64]
 Scores = Mapping[str, ArrayLike]
+# From (draws, runs, …), the strata one after the other along runs, to (draws, …)
 Statistic = Callable[[Array], Array]
-"""From (draws, runs, …), the strata one after the other along runs, to (draws, …)."""
 
 DRAWS = 2000
-_SHARE_DRAWS = 300
+_SHARE_DRAWS = 300  # a stratum's share in the variance need not be as precise as a quantile
 
 
 class Interval(NamedTuple):
@@ -41,13 +37,6 @@ class Interval(NamedTuple):
     def clip(self, low: float, high: float) -> "Interval":
         """For a quantity that cannot leave a range."""
         return Interval(*(np.clip(part, low, high) for part in self))
-
-
-class Profile(NamedTuple):
-    """For each threshold the share of runs above it, with its pointwise interval."""
-
-    thresholds: Array
-    share: Interval
 
 
 def iqm(scores: Scores) -> NDArray[np.float64]:
@@ -84,10 +73,7 @@ def probability_of_improvement(
 ) -> Interval:
     """Probability that a run of the first beats a run of the second, averaged over tasks.
 
-    Ties count half: for one task it is the Mann-Whitney U over the number of pairs. On a task where
-    one side wins every pair, or all are ties, the bootstrap shows no spread. There the width of
-    Clopper and Pearson's interval, for as many independent pairs as the smaller sample has runs, is
-    added as that of an independent term of the mean (Zou and Donner 2008, "MOVER").
+    Ties count half: for one task it is the Mann-Whitney U over the number of pairs.
     """
     a, b, count = _both(first, second)
     sizes = [(len(x), len(y)) for x, y in zip(a, b)]
@@ -95,6 +81,10 @@ def probability_of_improvement(
     result = bootstrap_interval([*a, *b], statistic, confidence, draws, seed).clip(0.0, 1.0)
     if np.isnan(result.low):
         return result
+    # Where one side wins every pair of a task, or all are ties, the bootstrap shows no spread.
+    # There the width of Clopper and Pearson's interval, for as many independent pairs as the
+    # smaller sample has runs, is added as that of an independent term of the mean (Zou and Donner
+    # 2008, "MOVER").
     below, above = (result.estimate - result.low) ** 2, (result.high - result.estimate) ** 2
     for x, y in zip(a, b):
         outcomes = np.sign(x[:, None] - y)
@@ -113,7 +103,7 @@ def performance_profile(
     confidence: float = 0.95,
     draws: int = DRAWS,
     seed: int = 0,
-) -> Profile:
+) -> Interval:
     """Share of runs with a score above each threshold, tasks weighted equally.
 
     The pointwise band has no width where all runs of every task are on one side.
@@ -124,7 +114,7 @@ def performance_profile(
     share = bootstrap_interval(
         above, lambda values: np.einsum("drt,r->dt", values, weights), confidence, draws, seed
     )
-    return Profile(levels, share.clip(0.0, 1.0))
+    return share.clip(0.0, 1.0)
 
 
 def bootstrap_interval(
@@ -147,6 +137,7 @@ def bootstrap_interval(
     if sizes.min() < 2:  # a single run says nothing about the spread
         return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
     # Seeded: the same runs give the same interval in every table and figure
+    # _widening draws after the replicates from the same generator: the order is part of the result
     rng = np.random.default_rng(seed)
     replicates = statistic(values[_draw(sizes, draws, rng, range(len(sizes)))])
     tail = (1.0 - confidence) / 2.0
@@ -161,6 +152,7 @@ def _draw(
     sizes: NDArray[np.int64], draws: int, rng: np.random.Generator, which: Sequence[int]
 ) -> NDArray[np.int64]:
     """Indices (draws, runs): strata in ``which`` drawn with replacement, the others unchanged."""
+    # as many runs as there are, so that a draw has the size, and the spread, of the sample
     columns, first = [], 0
     for number, size in enumerate(sizes):
         if number in which:
@@ -179,8 +171,14 @@ def _widening(
     rng: np.random.Generator,
 ) -> Array | float:
     """Small-sample correction of the distance between the estimate and the ends of its interval."""
+    # The plain percentile interval is too short for 3 or 5 runs: the bootstrap variance is
+    # (n-1) / n of the true one, and its quantiles are normal ones. Both ends are therefore moved
+    # away from the estimate by sqrt(n / (n-1)) * t / z, t being Student's quantile (Hesterberg
+    # 2015, "What teachers should know about the bootstrap"). With several strata, n / (n-1) is
+    # averaged by their share in the variance, and the degrees of freedom are those of Welch and
+    # Satterthwaite.
     require("analysis", "scipy")
-    from scipy import special
+    from scipy import special  # scipy.stats takes half a second to import
 
     normal = -special.ndtri(tail)
     if len(sizes) == 1:
@@ -200,6 +198,7 @@ def _widening(
         certain, 1.0, sum(v**2 / (n - 1) for v, n in zip(variances, sizes))
     )
     scale = np.sqrt(total / np.where(certain, 1.0, sum(shares)))
+    # rounding may give less than one degree of freedom, where the quantile explodes
     quantile = -special.stdtrit(np.where(certain, 1.0, np.maximum(freedom, 1.0)), tail)
     return np.where(certain, 1.0, scale * quantile / normal)
 
@@ -230,6 +229,8 @@ def _weights(strata: Sequence[Array]) -> Array:
 
 def _iqm(weights: Array) -> Statistic:
     def statistic(values: Array) -> Array:
+        # Each run covers an interval of length `weight` on [0, 1]; it counts by what of that lies
+        # between the quartiles. With equal weights this is the usual trimmed mean.
         order = np.argsort(values, axis=1, kind="stable")
         inside = weights[order]
         upto = np.cumsum(inside, axis=1)
@@ -256,10 +257,8 @@ def _win_share(sizes: Sequence[tuple[int, int]], count: int) -> Statistic:
 
 
 def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Of named (return, oscillation) pairs, those that no other pair dominates.
-
-    A pair is dominated if another has at least its return and at most its oscillation, and differs.
-    """
+    """Of named (return, oscillation) pairs, those that no other pair dominates."""
+    # dominated: another one has at least its return and at most its oscillation, and differs
     return [
         name
         for name, (value, fall) in points.items()

@@ -25,40 +25,26 @@ def oscillation(returns: ArrayLike) -> Oscillation:
     if curve.ndim == 0 or not np.all(np.isfinite(curve)):
         raise ValueError(f"returns must be a series of finite numbers, got {returns!r}")
     drops = np.maximum(curve[..., :-1] - curve[..., 1:], 0.0)
-    if drops.shape[-1] == 0:  # one evaluation only: max() of nothing would raise
-        zero = np.zeros(curve.shape[:-1])
-        return Oscillation(zero, zero.copy())
-    return Oscillation(drops.max(axis=-1), np.sqrt((drops**2).sum(axis=-1)))
+    # one evaluation only: without `initial`, max() of nothing would raise
+    return Oscillation(drops.max(axis=-1, initial=0.0), np.sqrt((drops**2).sum(axis=-1)))
 
 
 def oscillation_of_noise(standard_errors: ArrayLike) -> float:
     """Expected ``||OJ||_2`` of a policy of constant return, evaluated with few episodes.
 
-    R_K - R_{K+1} of such a policy is symmetric around 0 with variance s_K^2 + s_{K+1}^2, and the
-    falls carry half of it: ``sqrt(sum_K (s_K^2 + s_{K+1}^2) / 2)``. An oscillation that does not
-    exceed this value says nothing about the policy.
+    ``sqrt(sum_K (s_K^2 + s_{K+1}^2) / 2)``. An oscillation that does not exceed this value says
+    nothing about the policy.
 
     :param standard_errors: s_K, of each mean
     """
+    # R_K - R_{K+1} of such a policy is symmetric around 0 with variance s_K^2 + s_{K+1}^2, and the
+    # falls carry half of it.
     variances = np.asarray(standard_errors, dtype=np.float64) ** 2
     if variances.ndim != 1 or not np.all(np.isfinite(variances)):
         raise ValueError(
             f"standard errors must be a list of finite numbers, got {standard_errors!r}"
         )
     return float(np.sqrt(np.sum(variances[:-1] + variances[1:]) / 2.0))
-
-
-def normalised_oscillation(returns: ArrayLike, low: float, high: float) -> Oscillation:
-    """Both norms in units of the task's range of returns, so that tasks can be averaged.
-
-    ``oscillation((R - low) / (high - low))``: 1 is a fall from the best return to the worst.
-    """
-    if not np.isfinite([low, high]).all() or not low < high:
-        raise ValueError(
-            f"the range of returns must be two finite numbers, low < high, got {low!r} and {high!r}"
-        )
-    norms = oscillation(returns)
-    return Oscillation(norms.inf / (high - low), norms.l2 / (high - low))
 
 
 def area_under_curve(steps: ArrayLike, returns: ArrayLike) -> float:
@@ -75,4 +61,5 @@ def area_under_curve(steps: ArrayLike, returns: ArrayLike) -> float:
         raise ValueError("steps must grow, and steps and returns must be finite numbers")
     if x.size == 1:
         return float(y[0])
+    # np.trapezoid exists from numpy 2 on, np.trapz until then
     return float(np.sum(np.diff(x) * (y[1:] + y[:-1]) / 2.0) / (x[-1] - x[0]))

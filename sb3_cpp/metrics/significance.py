@@ -24,6 +24,7 @@ def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
     require("analysis", "scipy")
     from scipy import special  # scipy.stats takes half a second to import
 
+    # scipy.stats.ttest_ind(equal_var=False), by hand to spare that import
     error_a, error_b = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
     t = (a.mean() - b.mean()) / np.sqrt(error_a + error_b)
     freedom = (error_a + error_b) ** 2 / (error_a**2 / (a.size - 1) + error_b**2 / (b.size - 1))
@@ -43,6 +44,7 @@ def mann_whitney_p_value(first: ArrayLike, second: ArrayLike) -> float:
     if math.comb(a.size + b.size, a.size) > _MOST_SPLITS:
         return float(stats.mannwhitneyu(a, b, alternative="two-sided", method="asymptotic").pvalue)
     # Exact with ties, which scipy's exact method refuses
+    # scipy's exact method ignores ties, and returns of few episodes have many
     ranks = stats.rankdata(np.concatenate([a, b]))
     splits = np.array(list(itertools.combinations(range(ranks.size), a.size)))
     distances = np.abs(ranks[splits].sum(axis=1) - a.size * ranks.mean())
@@ -66,6 +68,8 @@ def permutation_p_value(
         pooled = np.tile(np.concatenate([a, b]), (permutations + 1, 1))
         pooled[1:] = rng.permuted(pooled[1:], axis=1)  # the first row is the observed one
         differences += pooled[:, : a.size].mean(axis=1) - pooled[:, a.size :].mean(axis=1)
+    # The observed split is one of the permutations, so p is never 0; the tolerance counts splits
+    # that equal it but for the order of summation.
     distances = np.abs(differences)
     # The tolerance counts permutations that are equal up to rounding as equally extreme
     return float(np.mean(distances >= distances[0] * (1.0 - 1e-9)))
@@ -88,19 +92,13 @@ def holm_correction(p_values: ArrayLike) -> NDArray[np.float64]:
 
 def significance_stars(p_value: float) -> str:
     """``*`` below 0.05 (the paper's level), ``**`` below 0.01, ``***`` below 0.001, or ``n.s.``"""
-    return next(
-        (mark for level, mark in ((0.001, "***"), (0.01, "**"), (0.05, "*")) if p_value < level),
-        "n.s.",
-    )
+    return "*" * sum(p_value < level for level in (0.05, 0.01, 0.001)) or "n.s."
 
 
 def _samples(
     first: ArrayLike, second: ArrayLike, least: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    a, b = (
-        np.ravel(np.asarray(first, dtype=np.float64)),
-        np.ravel(np.asarray(second, dtype=np.float64)),
-    )
+    a, b = (np.ravel(np.asarray(sample, dtype=np.float64)) for sample in (first, second))
     if min(a.size, b.size) < least:
         raise ValueError(f"each sample needs at least {least} values, got {a.size} and {b.size}")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):

@@ -119,14 +119,14 @@ def test_sweeps_in_both_directions_and_ties_are_not_certainty() -> None:
 def test_profile_by_hand() -> None:
     """Above 0: 2 of 4 and 1 of 1, above 1: 1 of 4 and 1 of 1, above 5: none."""
     profile = performance_profile({"a": [0.0, 0.0, 1.0, 2.0], "b": [3.0]}, [0.0, 1.0, 5.0])
-    assert profile.share.estimate.tolist() == pytest.approx([0.75, 0.625, 0.0])
+    assert profile.estimate.tolist() == pytest.approx([0.75, 0.625, 0.0])
 
 
 def test_profile_falls_and_its_band_encloses_it_inside_zero_and_one() -> None:
     profile = performance_profile(
         {"a": RNG.uniform(size=5), "b": RNG.uniform(size=5)}, np.linspace(-0.1, 1.1, 25)
     )
-    low, share, high = profile.share.low, profile.share.estimate, profile.share.high
+    low, share, high = profile.low, profile.estimate, profile.high
     assert (np.diff(share) <= 0).all()
     assert (low <= share + 1e-12).all()
     assert (share <= high + 1e-12).all()

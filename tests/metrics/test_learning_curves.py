@@ -5,7 +5,6 @@ import pytest
 
 from sb3_cpp.metrics import (
     area_under_curve,
-    normalised_oscillation,
     oscillation,
     oscillation_of_noise,
 )
@@ -53,29 +52,6 @@ def test_oscillation_of_noise_is_what_a_constant_policy_shows():
 def test_unknown_errors_are_refused(bad):
     with pytest.raises(ValueError, match="standard errors must be"):
         oscillation_of_noise(bad)
-
-
-def test_normalised_oscillation_is_a_share_of_the_range():
-    # falls of 3 and 4 on a task whose returns reach from -2 to 8
-    assert normalised_oscillation([0.0, 5.0, 2.0, 6.0, 2.0], -2.0, 8.0) == (
-        pytest.approx(0.4),
-        pytest.approx(0.5),
-    )
-
-
-def test_normalised_oscillation_does_not_depend_on_the_units_of_reward():
-    curve = np.random.default_rng(0).normal(size=30)
-    plain, scaled = (
-        normalised_oscillation(curve, -3.0, 3.0),
-        normalised_oscillation(100 * curve + 7, -293.0, 307.0),
-    )
-    assert scaled == (pytest.approx(plain.inf), pytest.approx(plain.l2))
-
-
-@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (np.nan, 1.0), (0.0, np.inf)])
-def test_a_range_without_width_is_refused(low, high):
-    with pytest.raises(ValueError, match="low < high"):
-        normalised_oscillation([0.0, 1.0], low, high)
 
 
 def test_area_by_hand() -> None:
