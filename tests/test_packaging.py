@@ -88,8 +88,29 @@ def test_an_editable_install_is_found_from_the_folder_above_the_clone(clone: Pat
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone")
 @pytest.mark.parametrize(
     "path",
-    ["runs/a", "results/short/runs.csv", "figures/a.png", "report.html", "cartpole.gif", "a.zip"],
+    ["runs/a", "figures/a.png", "report.html", "cartpole.gif", "a.zip"],
 )
 def test_what_the_commands_of_the_readme_write_is_ignored_by_git(path: str) -> None:
     command = ["git", "-C", str(ROOT), "check-ignore", "-q", path]
     assert subprocess.run(command, check=False).returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("has_torch", [True, False])
+def test_make_demo_keeps_an_installed_torch(tmp_path: Path, has_torch: bool) -> None:
+    """With a python that only notes how it is called."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    installed = 0 if has_torch else 1
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> calls\ncase "$2" in "import torch") exit {installed};; esac\n'
+    )
+    python.chmod(0o755)
+    subprocess.run(["make", "demo"], cwd=tmp_path, check=True, capture_output=True)
+    calls = (tmp_path / "calls").read_text(encoding="utf-8")
+    assert "pip install --quiet -c .venv/constraints.txt -e .[analysis]" in calls
+    assert "torch.__version__" in calls
+    pinned = "torch==" in (tmp_path / ".venv" / "constraints.txt").read_text(encoding="utf-8")
+    assert pinned is not has_torch
