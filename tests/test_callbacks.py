@@ -136,7 +136,7 @@ def test_a_resumed_run_writes_the_rows_after_its_checkpoint_again(tmp_path):
     assert (tmp_path / "iterations.csv").read_bytes() == whole
 
 
-def test_a_resumed_run_leaves_the_rows_of_another_alone(tmp_path):
+def test_a_resumed_run_keeps_the_rows_of_another(tmp_path):
     make(seed=1).learn(480, callback=IterationCallback(tmp_path / "other"))
     theirs = (tmp_path / "other" / "iterations.csv").read_bytes()
     make().learn(
@@ -184,7 +184,7 @@ def test_an_evaluation_without_the_trainings_normalisation_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("vectorized", [True, False])
-def test_normalised_rewards_alone_ask_nothing_of_the_evaluation(tmp_path, vectorized):
+def test_normalised_rewards_need_no_normalised_evaluation(tmp_path, vectorized):
     venv = VecNormalize(make_vec_env("CartPole-v1"), norm_obs=False)
     model = DeepCPP(
         "MlpPolicy",

@@ -96,9 +96,8 @@ def test_mellow_value_lies_between_mean_and_maximum(q):
 
 
 def test_munchausen_bonus_by_hand():
-    values = th.tensor(
-        [[0.0, math.log(3.0)], [0.0, math.log(3.0)], [0.0, 0.0]]
-    )  # policies (1/4, 3/4) twice, (1/2, 1/2)
+    # The policies are (1/4, 3/4), the same again, and (1/2, 1/2)
+    values = th.tensor([[0.0, math.log(3.0)], [0.0, math.log(3.0)], [0.0, 0.0]])
     actions = th.tensor([[0], [1], [0]])
     bonus = reg.munchausen_bonus(values, actions, alpha=0.9, temperature=1.0, clip_min=-1.0)
     assert bonus.flatten().tolist() == pytest.approx(

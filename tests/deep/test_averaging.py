@@ -55,9 +55,8 @@ def test_over_long_horizons_it_looks_a_hundred_times() -> None:
         average.update(step)
         looked.append(average.network.weight.item() != before)
     assert sum(looked) == 100
-    assert average.network.weight.item() == pytest.approx(
-        np.mean(range(10, 1001, 10))
-    )  # the mean of what it saw
+    # The mean of the weights at its updates
+    assert average.network.weight.item() == pytest.approx(np.mean(range(10, 1001, 10)))
 
 
 def test_running_statistics_are_those_of_the_newest() -> None:
@@ -158,7 +157,7 @@ def test_it_is_saved_and_loaded_with_the_model(tmp_path: Path) -> None:
     assert np.array_equal(other.predict(observations, deterministic=True)[0], expected)
 
 
-def test_a_run_that_was_interrupted_goes_on_with_the_same_average(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_average(tmp_path: Path) -> None:
     whole = make().learn(300, callback=CheckpointCallback(tmp_path / "a", save_freq=100))
     make().learn(150, callback=CheckpointCallback(tmp_path / "b", save_freq=100))
     resumed = DeepCPP.resume(tmp_path / "b")

@@ -221,9 +221,8 @@ def test_boltzmann_policy_of_cpp_is_its_own_greedy_step():
 
 def test_iterations_count_target_updates_since_learning_began(algorithm):
     model = algorithm.make(learning_starts=120).learn(280)
-    assert (
-        model.iteration == 3
-    )  # updates at 150, 200, 250; those at 50 and 100 came before the first gradient step
+    # Updates at 150, 200, 250; those at 50 and 100 came before the first gradient step
+    assert model.iteration == 3
     assert model.iteration_record["timesteps"] == 250
 
 
@@ -290,7 +289,7 @@ def test_a_loaded_model_is_the_saved_one(case, tmp_path):
     ).all()
 
 
-def test_a_loaded_model_goes_on_learning_where_it_stopped(case, tmp_path):
+def test_a_loaded_model_continues_to_learn(case, tmp_path):
     model = case.make().learn(230)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "buffer")
@@ -300,9 +299,8 @@ def test_a_loaded_model_goes_on_learning_where_it_stopped(case, tmp_path):
         loaded.load_replay_buffer(tmp_path / "buffer")
         loaded.set_random_seed(9)
         copies.append(loaded.learn(120, reset_num_timesteps=False))
-    assert (
-        copies[0].iteration == 6
-    )  # target updates at 100, 150, ..., 350; the one at 50 came before learning
+    # Target updates at 100, 150, ..., 350; the one at 50 came before learning
+    assert copies[0].iteration == 6
     assert copies[0].num_timesteps == 352
     assert equal_parameters(*copies)
     assert not equal_parameters(copies[0], model)
@@ -368,7 +366,7 @@ def test_an_optimiser_with_the_target_networks_is_fitted_when_loading(case, tmp_
     loaded.learn(100)
 
 
-def test_a_policy_can_be_saved_alone(algorithm, tmp_path):
+def test_a_policy_saved_without_its_model_chooses_the_same_actions(algorithm, tmp_path):
     model = algorithm.make()
     model.policy.save(tmp_path / "policy")
     loaded = type(model.policy).load(tmp_path / "policy")

@@ -69,7 +69,7 @@ def test_fast_path_uses_fused_adam_and_channels_last(case):
     assert weight.is_contiguous(memory_format=th.channels_last)
 
 
-def test_a_users_optimiser_is_left_alone(algorithm):
+def test_a_users_own_optimiser_is_not_replaced(algorithm):
     model = algorithm.make(policy_kwargs={"optimizer_class": th.optim.RMSprop})
     assert "fused" not in model.policy.optimizer.param_groups[0]
     model = algorithm.make(policy_kwargs={"optimizer_kwargs": {"foreach": True}})

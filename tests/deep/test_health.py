@@ -135,7 +135,7 @@ def test_figures_are_logged_once_per_iteration_and_not_more_often_than_they_may(
     del model._record_diagnostics
     assert len(seen) > 2
     if every == 0:
-        assert len(seen) == model.iteration + 1  # the one that goes on included
+        assert len(seen) == model.iteration + 1  # the unfinished one included
     else:
         assert len(seen) < model.iteration / 2
         assert np.diff(seen).min() >= every

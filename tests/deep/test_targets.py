@@ -181,9 +181,8 @@ def test_projection_loss_is_the_kl_to_the_mixture_by_itself_or_weighted(
     )
     old = softmax(mdp.target / tau, axis=1)
     new = softmax(alpha * np.log(old) + mdp.online / T, axis=1)
-    kl = (
-        (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()
-    )  # every state twice in the batch
+    # The mean over states is that over the batch, which holds every state two times
+    kl = (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()
     weight = 1.0 if coef is None else coef * T**2
     assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(
         weight * kl, abs=1e-6
