@@ -48,7 +48,9 @@ def check_grid(folder: Path, killed: Path, cells: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_process_costs_only_its_cell_and_nothing_is_done_twice(script: Script) -> None:
+def test_a_killed_process_costs_only_its_cell_and_nothing_is_done_twice(
+    script: Script, call: Callable[..., tuple[int, str, str]]
+) -> None:
     arguments = [
         *GRID,
         "--seeds",
@@ -70,14 +72,16 @@ def test_a_killed_process_costs_only_its_cell_and_nothing_is_done_twice(script: 
     check_grid(script.folder / "runs", killed, cells=4)
 
     before = histories(script.folder)
-    again = script.run("benchmark", *arguments)
-    assert again.returncode == 0
-    assert "4 cells: 4 finished before, 0 to train" in again.stdout
+    code, out, _ = call("benchmark", *arguments)
+    assert code == 0
+    assert "4 cells: 4 finished before, 0 to train" in out
     assert histories(script.folder) == before
 
 
 @pytest.mark.slow
-def test_a_stopped_worker_or_a_dead_grid_leaves_cells_to_go_on_with(script: Script) -> None:
+def test_a_stopped_worker_or_a_dead_grid_leaves_cells_to_go_on_with(
+    script: Script, call: Callable[..., tuple[int, str, str]]
+) -> None:
     arguments = [*GRID, "--seeds", "1", "-n", "1500", *SMALL, "save_freq:200", "eval_freq:-1"]
     stopped = script.start("benchmark", *arguments)
     cell, worker = wait_for_training(script.folder / "runs")
@@ -93,18 +97,18 @@ def test_a_stopped_worker_or_a_dead_grid_leaves_cells_to_go_on_with(script: Scri
     try:
         dead.kill()
         dead.wait()
-        busy = script.run("benchmark", *arguments)
+        code, _, err = call("benchmark", *arguments)
     finally:
         os.kill(worker, signal.SIGCONT)
-    assert busy.returncode == 1
-    assert "is being trained by another process" in busy.stderr
-    assert "--retry" not in busy.stderr
+    assert code == 1
+    assert "is being trained by another process" in err
+    assert "--retry" not in err
     end = time.monotonic() + 60
     while not (cell / "model.zip").exists() or is_running(worker):
         assert time.monotonic() < end
         time.sleep(0.05)
     assert "Traceback" not in (cell / "output.log").read_text()
-    assert "2 finished before" in script.run("benchmark", *arguments).stdout
+    assert "2 finished before" in call("benchmark", *arguments)[1]
 
 
 def wait_for_resume(cell: Path, former: int) -> int:
@@ -171,7 +175,7 @@ def test_a_killed_dask_worker_costs_only_its_cell(script: Script, cluster: str) 
 
 @pytest.mark.slow
 def test_failed_cells_are_reported_with_their_log_and_retried_on_request(
-    script: Script, call: Callable[..., tuple[int, str, str]]
+    tmp_path: Path, call: Callable[..., tuple[int, str, str]]
 ) -> None:
     arguments = [
         "classic",
@@ -186,15 +190,15 @@ def test_failed_cells_are_reported_with_their_log_and_retried_on_request(
         *SMALL,
     ]
     diverging = [*arguments, "learning_rate:1.0e+30"]
-    failed = script.run("benchmark", *diverging)
-    assert failed.returncode == 1
+    code, _, err = call("benchmark", *diverging)
+    assert code == 1
     log = "runs/classic/cpp/CartPole-v1/seed_0/failure.log"
-    assert f"(log: {log})" in failed.stderr
-    assert "non-finite loss" in (script.folder / log).read_text()
+    assert f"(log: {log})" in err
+    assert "non-finite loss" in (tmp_path / log).read_text()
     code, out, _ = call("benchmark", *diverging)
     assert code == 1
     assert "0 to train" in out
-    assert "1 to train" in script.run("benchmark", *diverging, "--retry").stdout
+    assert "1 to train" in call("benchmark", *diverging, "--retry")[1]
     code, _, err = call("benchmark", *arguments)
     assert code == 2
     assert "another config" in err

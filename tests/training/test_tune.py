@@ -231,15 +231,15 @@ def test_the_dashboard_gets_the_address_of_the_storage(url: str | None, address:
 def test_runs_that_hardly_learn_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], starts: int, noted: bool
 ) -> None:
-    params = [*FLAGS[1:], f"learning_starts:{starts}"]
+    params = [*FLAGS[1:], f"learning_starts:{starts}", "eval_episodes:1"]
     tune("cpp", "CartPole-v1", trials=1, n_timesteps=200, top=0, params=params, root=str(tmp_path))
     assert (f"learn from step {starts}" in capsys.readouterr().out) is noted
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["return", "pareto"])
+@pytest.mark.parametrize(("objective", "seeds"), [("return", 2), ("pareto", 1)])
 def test_a_search_ends_with_a_block_to_paste_and_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], objective: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], objective: str, seeds: int
 ) -> None:
     def search(trials: int) -> str:
         code = tune(
@@ -247,11 +247,11 @@ def test_a_search_ends_with_a_block_to_paste_and_goes_on(
             "CartPole-v1",
             trials=trials,
             n_timesteps=200,
-            seeds_per_trial=2,
+            seeds_per_trial=seeds,
             objective=objective,
             top=1,
             top_seeds=1,
-            params=FLAGS[:3],
+            params=[*FLAGS[:3], "eval_episodes:1"],
             root=str(tmp_path),
         )
         assert code == 0
