@@ -4,7 +4,7 @@ import csv
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -14,11 +14,21 @@ from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization, unwrap_vec_normalize
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number
-from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.deep.masks import evaluate_policy
 from sb3_cpp.files import naming_path, write_text
 
 COLUMNS = ("K", "timesteps", "zeta", "m_K", "M_K", "C_K", "return_mean", "episodes")
+
+
+@runtime_checkable
+class IteratedAlgorithm(Protocol):
+    """What an algorithm must have for :class:`IterationCallback`, beside SB3's own methods."""
+
+    num_timesteps: int
+    iteration: int  # K so far
+    iteration_record: dict[str, float]  # K, timesteps and further quantities of the last one
+    callback_states: dict[str, Any]  # saved with the model, for callbacks
+    resumed: bool  # whether the present learn() continues one that was interrupted
 
 
 class IterationCallback(BaseCallback):
@@ -43,7 +53,7 @@ class IterationCallback(BaseCallback):
     :param verbose: 1 prints every row
     """
 
-    model: RegularizedDQN
+    model: Any  # an IteratedAlgorithm and a BaseAlgorithm
 
     def __init__(
         self,
@@ -65,7 +75,7 @@ class IterationCallback(BaseCallback):
         self._state: dict[str, Any] = {"written": 0, "returns": []}
 
     def _on_training_start(self) -> None:
-        if not isinstance(self.model, RegularizedDQN):
+        if not isinstance(self.model, IteratedAlgorithm):
             raise InvalidArgument(
                 f"IterationCallback needs an algorithm of sb3_cpp, got {type(self.model).__name__}"
             )

@@ -4,7 +4,8 @@ import difflib
 import importlib.util
 import math
 import numbers
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -84,3 +85,25 @@ def suggestion(name: str, known: Collection[str]) -> str:
     if near:
         return f"; did you mean {' or '.join(map(repr, near))}?"
     return f"; known: {', '.join(known)}" if len(known) <= 30 else ""
+
+
+@contextmanager
+def sb3_assertions(model: Any, action_space: type) -> Iterator[None]:
+    """In this context SB3's own assertions, as of its constructors, are bad arguments too.
+
+    :param model: the algorithm that is being built
+    :param action_space: the class that its action space must have
+    """
+    try:
+        yield
+    except InvalidArgument:
+        raise
+    except AssertionError as error:
+        given = getattr(model, "action_space", None)
+        if given is not None and not isinstance(given, action_space):
+            raise InvalidArgument(
+                f"env must have a {action_space.__name__} action space, got {given}"
+            ) from None
+        if not str(error):
+            raise
+        raise InvalidArgument(str(error)) from error

@@ -15,13 +15,18 @@ docs/theory/deviations.md lists the deviations from its print.
 import math
 
 import torch as th
+from torch.distributions import Normal
+from torch.distributions import kl_divergence as distribution_kl
 
 __all__ = [
     "boltzmann",
     "entropy",
+    "gaussian_kl",
+    "gaussian_mixture",
     "greedy_advantage",
     "greedy_value",
     "kl_divergence",
+    "l1_bound",
     "l1_distance",
     "log_boltzmann",
     "log_geometric_mixture",
@@ -201,6 +206,36 @@ def entropy(log_policy: th.Tensor) -> th.Tensor:
 def l1_distance(log_p: th.Tensor, log_q: th.Tensor) -> th.Tensor:
     """``sum_a |p(a) - q(a)|``, twice the total variation, shape (...)."""
     return (log_p.exp() - log_q.exp()).abs().sum(-1)
+
+
+def l1_bound(kl: th.Tensor) -> th.Tensor:
+    """Upper bound of the L1 distance of two policies by their KL, shape of ``kl``, at most 2.
+
+    ``2 min( sqrt(KL / 2), sqrt(1 - exp(-KL)) )``: Pinsker, and Bretagnolle and Huber.
+    """
+    return 2.0 * th.minimum(kl / 2.0, -th.expm1(-kl)).clamp_min(0.0).sqrt()
+
+
+def gaussian_mixture(new: Normal, old: Normal, zeta: float) -> Normal:
+    """Geometric mixture ``∝ new^zeta old^(1-zeta)`` of Gaussians with independent dimensions.
+
+    Precisions (1/variance), and means weighted by them, average with weights zeta and 1 - zeta.
+    Behind the same tanh it is the geometric mixture too: its Jacobian is that of both. Exactly
+    ``new`` at 1 and ``old`` at 0. (docs/algorithms/cautious_sac.md)
+    """
+    if zeta in (0.0, 1.0):
+        return new if zeta else old
+    new_weight, old_weight = (
+        zeta * new.variance.reciprocal(),
+        (1 - zeta) * old.variance.reciprocal(),
+    )
+    precision = new_weight + old_weight
+    return Normal(th.lerp(old.mean, new.mean, new_weight / precision), precision.rsqrt())
+
+
+def gaussian_kl(p: Normal, q: Normal) -> th.Tensor:
+    """``KL(p || q)`` summed over the actions' dimensions, shape (..., 1); equal behind a tanh."""
+    return distribution_kl(p, q).sum(-1, keepdim=True)
 
 
 def greedy_advantage(q: th.Tensor, log_policy: th.Tensor) -> th.Tensor:

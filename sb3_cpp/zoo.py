@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stable_baselines3 import SAC
+
 from sb3_cpp import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -29,11 +31,14 @@ def register() -> None:
     from sb3_cpp.training.suites import Suite, default_search
 
     def sampler(name: str) -> Callable[..., dict[str, Any]]:
-        """The zoo's search space of DQN, and the algorithm's own of configs/search.yml."""
+        """The zoo's search space of DQN or SAC, and the algorithm's own of configs/search.yml."""
         space = search_space(Suite("zoo", search={name: default_search()[name]}), name)
 
+        parent = "sac" if issubclass(ALGORITHMS[name], SAC) else "dqn"
+        sample_parent = hyperparams_opt.HYPERPARAMS_SAMPLER[parent]
+
         def sample_all(trial: "optuna.Trial", *args: Any) -> dict[str, Any]:
-            return {**hyperparams_opt.sample_dqn_params(trial, *args), **sample(space, trial)}
+            return {**sample_parent(trial, *args), **sample(space, trial)}
 
         return sample_all
 

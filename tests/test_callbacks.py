@@ -17,6 +17,7 @@ QUANTITIES = {
     "cvi": set(),
     "mdqn": set(),
     "modqn": set(),
+    "csac": {"zeta", "m_K", "M_K"},
 }
 
 
@@ -28,7 +29,10 @@ def make(name: str = "cpp", **kwargs):
         "seed": 0,
         "device": "cpu",
     }
-    return ALGORITHMS[name]("MlpPolicy", "CartPole-v1", **{**settings, **kwargs})
+    if name == "csac":
+        settings["iteration_interval"] = settings.pop("target_update_interval")
+    env = "Pendulum-v1" if name == "csac" else "CartPole-v1"
+    return ALGORITHMS[name]("MlpPolicy", env, **{**settings, **kwargs})
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -77,11 +77,21 @@ def test_a_missing_extra_is_one_line_before_anything_is_written(tmp_path: Path) 
         (["train", "--env", "PongNoFrameskip-v4"], "atari"),
         (["train", "--env", "MinAtar/Breakout-v1"], "minatar"),
         (["train", "--env", "LunarLander-v3"], "box2d"),
+        (["train", "--algo", "csac", "--env", "Hopper-v5"], "mujoco"),
         (["enjoy", "--video", "a.gif"], "video"),
         (["enjoy", "--video", "a.mp4"], "video"),
         (["benchmark", "classic", "--dask", "tcp://127.0.0.1:1"], "cluster"),
     ]
-    missing = [*HEAVY, "tensorboard", "ale_py", "cv2", "minatar", "Box2D", "imageio_ffmpeg"]
+    missing = [
+        *HEAVY,
+        "tensorboard",
+        "ale_py",
+        "cv2",
+        "minatar",
+        "Box2D",
+        "mujoco",
+        "imageio_ffmpeg",
+    ]
     results = without(missing, [command for command, _ in cases], tmp_path)
     for (command, extra), (code, out, err) in zip(cases, results, strict=True):
         assert (code, out) == (2, ""), command

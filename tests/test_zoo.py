@@ -26,7 +26,8 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 def test_the_zoo_trains_enjoys_and_optimises(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    common = ["--algo", algo, "--env", "CartPole-v1", "-f", str(tmp_path)]
+    env = "Pendulum-v1" if algo == "csac" else "CartPole-v1"
+    common = ["--algo", algo, "--env", env, "-f", str(tmp_path)]
     command(
         monkeypatch,
         "train",
@@ -42,7 +43,7 @@ def test_the_zoo_trains_enjoys_and_optimises(
         "--verbose",
         "0",
     )
-    assert (tmp_path / algo / "CartPole-v1_1" / "CartPole-v1.zip").is_file()
+    assert (tmp_path / algo / f"{env}_1" / f"{env}.zip").is_file()
     capsys.readouterr()
 
     command(monkeypatch, "enjoy", *common, "-n", "200", "--no-render")

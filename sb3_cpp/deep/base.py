@@ -31,7 +31,7 @@ from torch.nn import functional as F
 from sb3_cpp import checkpointing
 from sb3_cpp.atari.frame_buffer import default_buffer_class
 from sb3_cpp.checkpointing import state, weights
-from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_choice, check_whole_number, sb3_assertions
 from sb3_cpp.deep import compiled, health, masks
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import Caution, Rule
@@ -163,7 +163,7 @@ class RegularizedDQN(DQN):
         self._compile_now = False
         self._mask_source: masks.MaskSource | None = None
         self._last_masks: np.ndarray | None = None
-        try:
+        with sb3_assertions(self, spaces.Discrete):
             super().__init__(
                 policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
                 train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
@@ -171,17 +171,6 @@ class RegularizedDQN(DQN):
                 exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
                 tensorboard_log, policy_kwargs, verbose, seed, device, _init_setup_model,
             )  # fmt: skip
-        except InvalidArgument:
-            raise
-        except AssertionError as error:  # SB3's own checks, which say what is wrong
-            action_space = getattr(self, "action_space", None)
-            if action_space is not None and not isinstance(action_space, spaces.Discrete):
-                raise InvalidArgument(
-                    f"env must have a Discrete action space, got {action_space}"
-                ) from None
-            if not str(error):
-                raise
-            raise InvalidArgument(str(error)) from error
 
     def _check_arguments(self) -> None:
         """Refuse bad arguments, whether given to the constructor or to ``load``."""

@@ -45,10 +45,12 @@ def refuse(
     norms: list[th.Tensor],
     samples: ReplayBufferSamples,
     path: Path | None,
+    advice: str = "Try a smaller learning_rate or max_grad_norm, or loss='huber'.",
 ) -> NoReturn:
     """Raise one line that says what is not finite and what to try.
 
     :param path: where the batch is saved for inspection, if anywhere
+    :param advice: what to try if the batch itself is in order
     """
     # The first of these with a non-finite part names the cause: single losses, their sum, gradients
     broken: list[str] = []
@@ -64,11 +66,11 @@ def refuse(
         saved = f" The batch is in {path}."
     raise NonFiniteLoss(
         f"{where}: non-finite loss ({', '.join(broken)}); the weights are unchanged. "
-        f"{_advice(samples)}{saved}"
+        f"{_fault(samples) or advice}{saved}"
     )
 
 
-def _advice(samples: ReplayBufferSamples) -> str:
+def _fault(samples: ReplayBufferSamples) -> str | None:
     observations = [
         *_tensors(samples.observations).values(),
         *_tensors(samples.next_observations).values(),
@@ -84,7 +86,7 @@ def _advice(samples: ReplayBufferSamples) -> str:
     largest = samples.rewards.abs().max().item()
     if largest > 1e6:
         return f"Rewards reach {largest:.3g}: scale or clip them."
-    return "Try a smaller learning_rate or max_grad_norm, or loss='huber'."
+    return None
 
 
 def _tensors(value: "th.Tensor | dict[str, th.Tensor]") -> dict[str, th.Tensor]:

@@ -9,31 +9,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from stable_baselines3 import SAC
+
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep.caution import name_of_rule
 
 if TYPE_CHECKING:
     from sb3_cpp.deep.base import RegularizedDQN
+    from sb3_cpp.deep.cautious_sac import CautiousSAC
 
 FORMAT = 2  # of saved models; version 0.1 of this package wrote none
 
 
-def saved_as(model: "RegularizedDQN") -> list[Any]:
+def saved_as(model: "RegularizedDQN | CautiousSAC") -> list[Any]:
     """Name of the class and version of the format, which every saved model holds."""
     return [type(model).__name__, FORMAT]
 
 
-def check_saved_as(model: "RegularizedDQN") -> None:
-    """Refuse a file of another algorithm, of SB3's DQN, or of an older version."""
+def check_saved_as(model: "RegularizedDQN | CautiousSAC") -> None:
+    """Refuse a file of another algorithm, of SB3 itself, or of an older version."""
     # load() restores the attributes of the file, lr_schedule too, before it sets the model up; a
     # constructor has none yet at this point
     if model.saved_as is None and "lr_schedule" not in vars(model):
         model.saved_as = saved_as(model)
     name = type(model).__name__
     if model.saved_as is None:
+        parent = "SAC" if isinstance(model, SAC) else "DQN"
         raise InvalidArgument(
             f"path must be a model that {name} saved with sb3_cpp 0.2 or later, got one of an "
-            f"older version or of SB3's DQN; {name}(...).set_parameters(path, exact_match=False) "
+            f"older version or of SB3's {parent}; {name}(...).set_parameters(path, exact_match=False) "
             "takes over the weights that fit"
         )
     if model.saved_as != saved_as(model):
@@ -45,7 +49,7 @@ def check_saved_as(model: "RegularizedDQN") -> None:
 
 
 @contextmanager
-def plain_values(model: "RegularizedDQN") -> Iterator[None]:
+def plain_values(model: "RegularizedDQN | CautiousSAC") -> Iterator[None]:
     """In this context the model's attributes hold names instead of our classes and functions."""
     names: dict[str, Any] = {}
     for alias, policy_class in model.policy_aliases.items():
@@ -66,7 +70,7 @@ def plain_values(model: "RegularizedDQN") -> Iterator[None]:
         values.update(before)
 
 
-def objects_from_names(model: "RegularizedDQN") -> None:
+def objects_from_names(model: "RegularizedDQN | CautiousSAC") -> None:
     """Undo :func:`plain_values` in a model that is being loaded."""
     values = vars(model)
     if isinstance(values["policy_class"], str):

@@ -5,9 +5,11 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import numpy as np
 from sb3_contrib import QRDQN
-from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.utils import LinearSchedule
 from torch import nn, optim
@@ -21,6 +23,7 @@ from sb3_cpp.checks import (
     check_whole_number,
     suggestion,
 )
+from sb3_cpp.deep.cautious_sac import check_ent_coef
 from sb3_cpp.training.environments import MinAtarCNN
 
 _registry: dict[str, type[BaseAlgorithm]] = {
@@ -30,6 +33,8 @@ _registry: dict[str, type[BaseAlgorithm]] = {
     "qrdqn": QRDQN,
     "ppo": PPO,
     "a2c": A2C,
+    "sac": SAC,
+    "td3": TD3,
 }
 
 # Arguments the runner itself gives to a constructor
@@ -85,9 +90,13 @@ def check_hyperparameters(
             )
 
 
-def resolve_classes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the constructor: classes for their names, schedules for ``lin_0.001``, which
-    falls linearly to 0."""
+def resolve_classes(values: Mapping[str, Any], n_dimensions: int = 1) -> dict[str, Any]:
+    """Hyperparameters for the constructor: names turned into classes, ``lin_0.001`` into a schedule
+    that falls to 0, ``normal_0.1`` into Gaussian action noise.
+
+    :param values: from a suite or the command line
+    :param n_dimensions: of a continuous action
+    """
     resolved: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, Mapping):
@@ -98,6 +107,11 @@ def resolve_classes(values: Mapping[str, Any]) -> dict[str, Any]:
                     f"{key}: unknown name {value!r}{suggestion(value, _CLASSES[key])}"
                 )
             resolved[key] = _CLASSES[key][value]
+        elif key == "action_noise" and value is not None:
+            deviation = _noise_deviation(key, value)
+            resolved[key] = NormalActionNoise(
+                *np.array([[0.0], [deviation]]).repeat(n_dimensions, 1)
+            )
         elif isinstance(value, str) and value.startswith("lin_"):
             resolved[key] = _linear_schedule(key, value)
         else:
@@ -110,6 +124,26 @@ def _linear_schedule(key: str, value: str) -> LinearSchedule:
         return LinearSchedule(float(value.removeprefix("lin_")), 0.0, 1.0)
     except ValueError:
         raise InvalidArgument(f"{key} must be a number or lin_<number>, got {value!r}") from None
+
+
+def _noise_deviation(key: str, value: Any) -> float:
+    """Of ``normal_<standard deviation>``, the only noise that a suite can name."""
+    try:
+        kind, _, number = str(value).partition("_")
+        deviation = float(number)
+    except ValueError:
+        kind, deviation = "", 0.0
+    if kind != "normal" or not 0.0 < deviation <= _LARGEST_FLOAT:
+        raise InvalidArgument(f"{key} must be normal_<standard deviation>, got {value!r}")
+    return deviation
+
+
+def _entropy_coefficient(name: str, value: Any) -> None:
+    """A number (any for PPO and A2C), or ``auto`` or ``auto_<initial value>`` for SAC."""
+    if isinstance(value, str):
+        check_ent_coef(name, value)
+    else:
+        check_number(name, value, -_LARGEST_FLOAT, _LARGEST_FLOAT)
 
 
 # SB3 accepts most values as they are and fails much later
@@ -129,15 +163,21 @@ _COUNTS = (
     "n_epochs",
     "target_update_interval",
     "stats_window_size",
+    "iteration_interval",
+    "policy_delay",
 )
 _POSITIVE = ("max_grad_norm",)
-_NUMBERS = ("ent_coef", "vf_coef")
+_NUMBERS = ("vf_coef", "target_policy_noise", "target_noise_clip")
 _SWITCHES = ("optimize_memory_usage", "fast", "normalize_advantage", "use_rms_prop", "use_sde")
 _LARGEST_FLOAT = 3.4e38  # networks compute in single precision
 
 
-def check_values(values: Mapping[str, Any]) -> None:
+def check_values(values: Mapping[str, Any], algorithm: type[BaseAlgorithm]) -> None:
     """Refuse the first value that is not allowed, in one line."""
+    coefficient = values.get("ent_coef")
+    if isinstance(coefficient, str) and not issubclass(algorithm, SAC):
+        name = algorithm.__name__
+        raise InvalidArgument(f"ent_coef must be a number for {name}, got {coefficient!r}")
     for name, value in values.items():
         if name in _CHECKS:
             _CHECKS[name](name, value)
@@ -210,6 +250,8 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "policy": _policy,
     "policy_kwargs": _policy_kwargs,
     "device": _device,
+    "ent_coef": _entropy_coefficient,
+    "action_noise": lambda name, value: value is None or _noise_deviation(name, value),
     "learning_starts": lambda name, value: check_whole_number(name, value, 0),
     "gradient_steps": lambda name, value: check_whole_number(name, value, -1),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -64,6 +65,10 @@ def enjoy(
     if run is not None and Path(root).resolve() not in folder.resolve().parents:
         print(FOREIGN.format(folder), flush=True)
     config, model = load_run(folder, load_best)
+    if show_policy and not isinstance(model.action_space, spaces.Discrete):
+        raise InvalidArgument(
+            f"--show-policy needs a discrete action space, {config.env} has {model.action_space}"
+        )
     mode = "rgb_array" if path is not None else "human" if render and has_display() else None
     if mode != "human":
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws without a screen

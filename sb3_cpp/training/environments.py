@@ -100,7 +100,7 @@ def _check_dependencies(env_id: str, spec: EnvSpec) -> None:
 def _missing(env_id: str, error: DependencyNotInstalled) -> InvalidArgument:
     """With the extra of this package, if it has one, and else with gymnasium's advice."""
     advice = " ".join(str(error).split())
-    for extra, word in (("box2d", "box2d"), ("video", "pygame")):
+    for extra, word in (("box2d", "box2d"), ("mujoco", "mujoco"), ("video", "pygame")):
         if word in advice.lower():
             advice = f"pip install 'sb3_cpp[{extra}]'"
     return InvalidArgument(f"{env_id} needs further packages: {advice}")

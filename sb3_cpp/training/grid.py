@@ -15,7 +15,7 @@ from rich.table import Table
 
 from sb3_cpp.checks import InvalidArgument, check_number, suggestion
 from sb3_cpp.run_folder import FAILURE, command_line, is_finished
-from sb3_cpp.training.algorithms import check_values
+from sb3_cpp.training.algorithms import check_values, get_algorithm
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
 from sb3_cpp.training.run import check_folder, make_model, make_run_environment
 from sb3_cpp.training.suites import RunConfig, Suite, load_suite, note_unlisted, parse_overrides
@@ -120,7 +120,7 @@ def select_unfinished(cells: list[Cell], retry: bool) -> list[Cell]:
 def check_buildable(configs: list[RunConfig]) -> None:
     """Build every environment and model, so that a mistake shows before anything is trained."""
     for config in {(config.algo, config.env): config for config in configs}.values():
-        check_values(config.hyperparameters)
+        check_values(config.hyperparameters, get_algorithm(config.algorithm))
         # A replay buffer of its true size would take gigabytes
         small = {"buffer_size": 1} if "buffer_size" in config.hyperparameters else {}
         env = make_run_environment(config)

@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import KVWriter, Logger
 from stable_baselines3.common.vec_env import VecEnv
 
-from sb3_cpp.callbacks import IterationCallback
+from sb3_cpp.callbacks import IteratedAlgorithm, IterationCallback
 from sb3_cpp.checkpointing import (
     CheckpointCallback,
     DamagedCheckpoint,
@@ -29,7 +29,7 @@ from sb3_cpp.checkpointing import (
     store,
 )
 from sb3_cpp.checks import InvalidArgument
-from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.deep import CautiousSAC, RegularizedDQN
 from sb3_cpp.files import is_part, naming_path
 from sb3_cpp.run_folder import (
     BAD_BATCH,
@@ -229,8 +229,9 @@ def make_run_environment(config: RunConfig, training: bool = True, **kwargs: Any
 def make_model(config: RunConfig, env: VecEnv) -> BaseAlgorithm:
     """The untrained model of a run."""
     algorithm = get_algorithm(config.algorithm)
-    check_values(config.hyperparameters)
-    values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters})
+    check_values(config.hyperparameters, algorithm)
+    n_dimensions = int(np.prod(env.action_space.shape or ()))
+    values = resolve_classes({"policy": "MlpPolicy", **config.hyperparameters}, n_dimensions)
     try:
         return algorithm(env=env, seed=config.seed, **values)
     except (
@@ -433,7 +434,7 @@ class _Run:
         if not (self.folder / CONFIG).is_file() or read_config(self.folder) != config:
             # A resumed run keeps its config.yml, with the command that started it
             write_config(self.folder, config, class_defaults=class_defaults(self.config))
-        if isinstance(self.model, RegularizedDQN):
+        if isinstance(self.model, (RegularizedDQN, CautiousSAC)):
             self.model.bad_batch_path = self.folder / BAD_BATCH
         self._note("started" if checkpoint is None else "resumed")
         for warning in warnings:
@@ -495,7 +496,7 @@ class _Run:
         callbacks: list[BaseCallback] = [
             logs.MonitorCallback(folder / MONITOR, config.env, self.elapsed)
         ]
-        if isinstance(self.model, RegularizedDQN):
+        if isinstance(self.model, IteratedAlgorithm):
             callbacks.append(IterationCallback(folder / ITERATIONS))
         evaluation = None
         if config.evaluate_every:

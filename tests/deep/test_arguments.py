@@ -165,7 +165,7 @@ SCRIPT = """\
 import numpy as np
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp import CVI, MDQN, CautiousMDQN, CautiousSAC, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 
 model: DeepCPP = DeepCPP("MlpPolicy", "CartPole-v1", learning_rate=1e-3, zeta=0.5).learn(500)
 action, _ = model.predict(np.zeros(4, dtype=np.float32), deterministic=True)

@@ -59,7 +59,10 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
     logged = set()
     for name, cls in ALGORITHMS.items():
         folder = tmp_path / name
-        model = cls("MlpPolicy", "CartPole-v1", learning_starts=20, target_update_interval=50)
+        env, period = ("CartPole-v1", "target_update_interval")
+        if name == "csac":
+            env, period = ("Pendulum-v1", "iteration_interval")
+        model = cls("MlpPolicy", env, learning_starts=20, **{period: 50})
         model.set_logger(configure(str(folder), ["csv"]))
         model.learn(300, log_interval=1)
         logged |= set((folder / "progress.csv").read_text().splitlines()[0].split(","))

@@ -13,10 +13,16 @@ from sb3_cpp.training.study import search_space
 from sb3_cpp.training.suites import load_suite, suite_names
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-NEEDS = {"MinAtar/": "minatar", "LunarLander": "Box2D", "NoFrameskip": "ale_py"}
+NEEDS = {
+    "MinAtar/": "minatar",
+    "LunarLander": "Box2D",
+    "Hopper": "mujoco",
+    "HalfCheetah": "mujoco",
+    "NoFrameskip": "ale_py",
+}
 CELLS = [
     (name, env)
-    for name in ("ablation", "atari", "classic", "minatar", "study")
+    for name in ("ablation", "atari", "classic", "continuous", "minatar", "study")
     for env in load_suite(name).envs
 ]
 

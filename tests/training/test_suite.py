@@ -1,15 +1,18 @@
 """Suites: merged in order, checked against the constructors, plain YAML."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sb3_contrib import QRDQN
+from stable_baselines3 import SAC
 
 from sb3_cpp import DeepCPP
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training.algorithms import (
     algorithm_names,
     check_hyperparameters,
+    check_values,
     get_algorithm,
     register,
     resolve_classes,
@@ -165,9 +168,20 @@ def test_the_folder_of_a_run_has_no_further_levels_for_a_namespace() -> None:
 
 
 def test_registered_names_are_known_and_kept() -> None:
-    assert {"cpp", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c"} <= set(
-        algorithm_names()
-    )
+    assert {
+        "cpp",
+        "cvi",
+        "mdqn",
+        "modqn",
+        "cpi",
+        "dqn",
+        "qrdqn",
+        "ppo",
+        "a2c",
+        "csac",
+        "sac",
+        "td3",
+    } <= set(algorithm_names())
     assert get_algorithm("qrdqn") is QRDQN
     register("cpp", DeepCPP)
     with pytest.raises(InvalidArgument, match="must not be taken"):
@@ -176,6 +190,31 @@ def test_registered_names_are_known_and_kept() -> None:
         get_algorithm("ccp")
     with pytest.raises(InvalidArgument, match="did you mean 'temperature'"):
         check_hyperparameters(DeepCPP, ["temprature"], "here")
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "message"),
+    [
+        ({"ent_coef": "auto"}, "ppo", "ent_coef must be a number for PPO, got 'auto'"),
+        ({"ent_coef": "auto_x"}, "sac", "ent_coef must be .* got 'auto_x'"),
+        ({"action_noise": "normal_0"}, "td3", "action_noise must be normal_<standard deviation>"),
+        ({"action_noise": "pink_0.1"}, "td3", "action_noise must be .* got 'pink_0.1'"),
+        ({"action_noise": 0.1}, "td3", "action_noise must be .* got 0.1"),
+        ({"iteration_interval": 0}, "csac", "iteration_interval must be a whole number"),
+    ],
+)
+def test_bad_values_of_continuous_algorithms(
+    values: dict[str, Any], name: str, message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        check_values(values, get_algorithm(name))
+
+
+def test_action_noise_is_independent_in_every_dimension() -> None:
+    check_values({"action_noise": "normal_0.1", "ent_coef": "auto_0.1"}, SAC)
+    noise = resolve_classes({"action_noise": "normal_0.1"}, 3)["action_noise"]
+    assert noise._sigma.tolist() == [0.1, 0.1, 0.1]
+    assert len(set(noise())) == 3
 
 
 def test_names_become_classes_and_schedules() -> None:
