@@ -15,77 +15,36 @@ from typing import Any, NoReturn
 from sb3_cpp.checks import InvalidArgument, require, suggestion
 from sb3_cpp.version import __version__
 
+
+def _flag(*flags: str, **options: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
+    return flags, options
+
+
+_ALGORITHMS = "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a suite's own name"
+_PACKAGES = "packages to import because they register environments"
+_FOLDERS = "folders of runs, or of the CSV files of `sb3-cpp results`"
+_LAYOUT = "last parts of the paths of SB3's runs (without it: {algo}/{env}_{seed}, as in rl_zoo3)"
+_MANY: dict[str, Any] = {"nargs": "+", "default": []}
 # Arguments that several commands have, by the name of the parameter they become
-SHARED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
-    "algo": (
-        ("--algo",),
-        {
-            "default": "cpp",
-            "help": "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a suite's own name",
-        },
+SHARED = {
+    "algo": _flag("--algo", default="cpp", help=_ALGORITHMS),
+    "env": _flag("--env", default="CartPole-v1", help="id, package:id or package.module:EnvClass"),
+    "gym_packages": _flag("--gym-packages", metavar="PACKAGE", help=_PACKAGES, **_MANY),
+    "suite": _flag("--suite", help="name or YAML file (without it: the environment's default)"),
+    "n_timesteps": _flag("-n", "--n-timesteps", type=int, help="steps of a whole run"),
+    "params": _flag(
+        *("-params", "--hyperparams"),
+        **{**_MANY, "dest": "params", "metavar": "KEY:VALUE"},
+        help="overrides for every run, read as YAML",
     ),
-    "env": (
-        ("--env",),
-        {"default": "CartPole-v1", "help": "id, package:id or package.module:EnvClass"},
-    ),
-    "gym_packages": (
-        ("--gym-packages",),
-        {
-            "nargs": "+",
-            "default": [],
-            "metavar": "PACKAGE",
-            "help": "packages to import because they register environments",
-        },
-    ),
-    "suite": (
-        ("--suite",),
-        {"help": "a name or a YAML file (without it: the default suite of the environment)"},
-    ),
-    "n_timesteps": (
-        ("-n", "--n-timesteps"),
-        {"type": int, "help": "steps of a whole run, those of a checkpoint included"},
-    ),
-    "params": (
-        ("-params", "--hyperparams"),
-        {
-            "dest": "params",
-            "nargs": "+",
-            "default": [],
-            "metavar": "KEY:VALUE",
-            "help": "overrides for every run, read as YAML",
-        },
-    ),
-    "root": (("-f", "--folder"), {"dest": "root", "default": "runs", "help": "folder of all runs"}),
-    "paths": (
-        ("paths",),
-        {
-            "nargs": "+",
-            "metavar": "runs",
-            "help": "folders of runs, or of the CSV files of `sb3-cpp results`",
-        },
-    ),
-    "algos": (("--algos",), {"nargs": "+", "default": [], "help": "without it: all"}),
-    "envs": (("--envs",), {"nargs": "+", "default": [], "help": "without it: all"}),
-    "reference": (
-        ("--reference",),
-        {"help": "algorithm that the others are compared with (without it: cpp)"},
-    ),
-    "one_suite": (
-        ("--suite",),
-        {"metavar": "NAME", "help": "compare all runs as one suite of this name"},
-    ),
-    "layout": (
-        ("--layout",),
-        {
-            "metavar": "PATTERN",
-            "help": "last parts of the paths of SB3's runs (without it: {algo}/{env}_{seed}, as in "
-            "rl_zoo3)",
-        },
-    ),
-    "timesteps": (
-        ("--timesteps",),
-        {"type": int, "help": "length of SB3's runs that did not record it"},
-    ),
+    "root": _flag("-f", "--folder", dest="root", default="runs", help="folder of all runs"),
+    "paths": _flag("paths", nargs="+", metavar="runs", help=_FOLDERS),
+    "algos": _flag("--algos", help="without it: all", **_MANY),
+    "envs": _flag("--envs", help="without it: all", **_MANY),
+    "reference": _flag("--reference", help="algorithm to compare with (without it: cpp)"),
+    "one_suite": _flag("--suite", metavar="NAME", help="compare all runs as one suite"),
+    "layout": _flag("--layout", metavar="PATTERN", help=_LAYOUT),
+    "timesteps": _flag("--timesteps", type=int, help="length of SB3's runs, if not recorded"),
 }
 _RUNS = ("paths", "algos", "envs", "reference", "one_suite", "layout", "timesteps")
 
@@ -429,22 +388,8 @@ def demo(parser: CommandLine) -> int:
     return demo(**args)
 
 
-COMMANDS: dict[str, Callable[[CommandLine], int]] = {
-    command.__name__: command
-    for command in (
-        demo,
-        train,
-        enjoy,
-        benchmark,
-        tune,
-        results,
-        plot,
-        report,
-        theory,
-        gridworld,
-        pendulum,
-    )
-}
+_ORDER = (demo, train, enjoy, benchmark, tune, results, plot, report, theory, gridworld, pendulum)
+COMMANDS: dict[str, Callable[[CommandLine], int]] = {f.__name__: f for f in _ORDER}
 
 
 def main(name: str | None = None) -> NoReturn:
@@ -459,10 +404,8 @@ def main(name: str | None = None) -> NoReturn:
             print(_overview() if name != "--version" else f"sb3-cpp {__version__}")
             sys.exit(0)
         if name not in COMMANDS:
-            print(
-                f"sb3-cpp: error: unknown command {name!r}{suggestion(name, COMMANDS)}",
-                file=sys.stderr,
-            )
+            hint = suggestion(name, COMMANDS)
+            print(f"sb3-cpp: error: unknown command {name!r}{hint}", file=sys.stderr)
             sys.exit(2)
         prog = f"sb3-cpp {name}"
     if os.getcwd() not in sys.path:  # an environment in the present folder, as with python -m
@@ -473,17 +416,9 @@ def main(name: str | None = None) -> NoReturn:
 
 
 def _overview() -> str:
-    lines = [
-        f"  {name:<10} {(command.__doc__ or '').splitlines()[0]}"
-        for name, command in COMMANDS.items()
-    ]
-    return "\n".join(
-        [
-            "usage: sb3-cpp COMMAND [arguments]   (sb3-cpp COMMAND --help explains them)",
-            "",
-            *lines,
-        ]
-    )
+    usage = "usage: sb3-cpp COMMAND [arguments]   (sb3-cpp COMMAND --help explains them)\n"
+    lines = (f"  {n:<10} {(f.__doc__ or '').splitlines()[0]}" for n, f in COMMANDS.items())
+    return "\n".join([usage, *lines])
 
 
 def run_command(command: Callable[[], int]) -> NoReturn:
