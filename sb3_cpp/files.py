@@ -13,14 +13,12 @@ from pathlib import Path
 
 
 def write_bytes(path: Path, data: bytes, durable: bool = True) -> None:
-    """
-    Write a file atomically.
+    """Write a file atomically.
 
     :param path: the file; its folder must exist
-    :param data: the content
     :param durable: wait until the disk has it; False for what is rewritten every second
     """
-    write_with(path, lambda part: _write(part, data), durable)
+    write_with(path, lambda part: part.write_bytes(data), durable)
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
@@ -29,21 +27,20 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
 
 
 def write_with(path: Path, write: Callable[[Path], object], durable: bool = True) -> None:
-    """
-    Write a file atomically through a function of another library.
+    """Write a file atomically through a function of another library.
 
-    :param path: the file; its folder must exist
     :param write: writes the content to the path it is given, e.g. ``figure.savefig``
-    :param durable: wait until the disk has it
     """
     part = part_of(path)
     try:
         with naming_path(path):
             write(part)
+            # the order matters: renamed before its content is on the disk, a file may be empty
+            # after a power cut
             if durable:
                 sync_file(part)
             os.replace(part, path)
-    except BaseException:
+    except BaseException:  # also KeyboardInterrupt
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise
@@ -71,9 +68,9 @@ def naming_path(path: Path) -> Iterator[None]:
         raise OSError(error.errno or errno.EIO, f"could not write {path}: {reason}") from error
 
 
-def sync_file(path: Path) -> None:
-    """Wait until the disk has a file's content: a rename must never arrive there before it."""
-    descriptor = os.open(path, os.O_RDWR)
+def sync_file(path: Path, mode: int = os.O_RDWR) -> None:
+    """Wait until the disk has a file's content."""
+    descriptor = os.open(path, mode)
     try:
         os.fsync(descriptor)
     finally:
@@ -82,14 +79,6 @@ def sync_file(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the names in a folder; a no-op where the system cannot do that."""
+    # Windows cannot open a folder
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
+        sync_file(folder, os.O_RDONLY)

@@ -10,7 +10,7 @@ compared. A buffer of a few megabytes is written whole, so that no two checkpoin
 import hashlib
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -52,22 +52,18 @@ class IncrementalBuffer(Protocol):
 
 @dataclass(frozen=True)
 class SavedBuffer:
-    """What of a buffer is on the disk.
+    """What of a buffer is on the disk."""
 
-    :param arrays: descriptions by name
-    :param buffer_id: ``id`` of the buffer
-    :param position: its ``pos`` when it was written
-    :param steps: steps of the vector environment until then
-    """
-
-    arrays: dict[str, Array]
-    buffer_id: int
-    position: int
-    steps: int
+    arrays: dict[str, Array]  # descriptions by name
+    buffer_id: int  # id() of the buffer
+    position: int  # its pos when it was written
+    steps: int  # of the vector environment until then
 
     def transitions_until(self, buffer: ReplayBuffer, steps: int) -> np.ndarray | None:
         """Ring positions written since then; None if that is not known."""
         added, size = steps - self.steps, buffer.buffer_size
+        # Another buffer, a lap or more since then, or a buffer that was filled by other means than
+        # steps: checksums have to tell what changed.
         if self.buffer_id != id(buffer) or not 0 <= added < size:
             return None
         if (self.position + added) % size != buffer.pos:
@@ -86,6 +82,7 @@ def arrays_of(buffer: ReplayBuffer) -> dict[str, np.ndarray]:
         else:
             values[name] = value
     arrays = {k: v for k, v in values.items() if isinstance(v, np.ndarray) and v.ndim > 0}
+    # arrays of Python objects have no bytes of their own to write; they are pickled with the rest
     return {k: v for k, v in arrays.items() if not v.dtype.hasobject}
 
 
@@ -101,6 +98,7 @@ def rows_in_use(buffer: ReplayBuffer, name: str, array: np.ndarray) -> int:
 def _is_ring(buffer: ReplayBuffer, name: str) -> bool:
     """Whether row i of an array is transition i: SB3's own arrays, filled by SB3's own ``add``."""
     rows = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+    # a subclass with its own add() may write anywhere
     known = type(buffer).add in (ReplayBuffer.add, DictReplayBuffer.add)
     return known and name.partition("/")[0] in rows
 
@@ -121,15 +119,11 @@ def _rows_changed(
 def write(
     folder: Path, segment: str, buffer: ReplayBuffer, steps: int, before: SavedBuffer | None = None
 ) -> tuple[SavedBuffer, int]:
-    """
-    Add a segment with what changed. It is not flushed to the disk: nobody needs it before a
-    manifest names it.
+    """Add a segment with what changed since ``before`` was written.
 
-    :param folder: of the checkpoints
-    :param segment: file name of the new segment
-    :param buffer: the replay buffer
+    It is not flushed to the disk: nobody needs it before a manifest names it.
+
     :param steps: steps of the vector environment so far
-    :param before: what is on the disk already
     :return: what is on the disk now, and the bytes written
     """
     live = arrays_of(buffer)
@@ -137,7 +131,9 @@ def write(
     total = sum(array[: used[name]].nbytes for name, array in live.items())
     (folder / FOLDER).mkdir(parents=True, exist_ok=True)
     held = sum(path.stat().st_size for path in (folder / FOLDER).glob("*.bin"))
-    if total <= SMALL or held > 3 * total:  # the latter: most of what is held is overwritten
+    # Written whole if small, or if most of what the segments hold was overwritten since: that
+    # bounds the disk space, as compaction does in a log-structured store.
+    if total <= SMALL or held > 3 * total:
         before = None
     transitions = None if before is None else before.transitions_until(buffer, steps)
     arrays: dict[str, Array] = {}
@@ -156,6 +152,7 @@ def _write_array(
 ) -> Array:
     block_rows = max(BLOCK_BYTES // max(array[:1].nbytes, 1), 1)
     described = {"dtype": array.dtype.str, "rows": len(array), "block_rows": block_rows}
+    # a block of other rows (a buffer of another size) has nothing to do with the one on the disk
     fits = known is not None and all(known[k] == described[k] for k in ("dtype", "block_rows"))
     old = known["blocks"] if known is not None and fits else []
     dirty = None if changed is None else set((changed // block_rows).tolist())
@@ -192,13 +189,8 @@ def check(folder: Path, arrays: dict[str, Array]) -> None:
 def read(
     folder: Path, arrays: dict[str, Array], live: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """
-    Read arrays, checking every block.
-
-    :param folder: of the checkpoints
-    :param arrays: their descriptions
-    :param live: arrays to read into, where shape and dtype agree: a large buffer is held once
-    """
+    """Read arrays, checking every block; into those of ``live`` where shape and dtype agree."""
+    # in place: a buffer of 7 GB would not fit the memory twice
     result = {}
     for name, array in arrays.items():
         shape, out = tuple(array["shape"]), live.get(name)
@@ -214,6 +206,7 @@ def read(
 
 def _read_blocks(folder: Path, array: Array) -> Iterator[tuple[int, bytes]]:
     """First row and content of each block."""
+    # neighbouring blocks are mostly of one segment, so a file stays open until another is needed
     name, file = None, None
     try:
         for number, (segment, offset, size, expected) in enumerate(array["blocks"]):
@@ -239,38 +232,51 @@ def _read_blocks(folder: Path, array: Array) -> Iterator[tuple[int, bytes]]:
 
 def capture(buffer: ReplayBuffer) -> bytes:
     """The buffer without its arrays, and without the environment that a hindsight buffer knows."""
-    file = io.BytesIO()
     state = {name: value for name, value in vars(buffer).items() if name != "env"}
-    _BufferPickler(file, buffer).dump((type(buffer).__qualname__, state))
-    return file.getvalue()
+    names: dict[int, Any] = {id(array): ("array", n) for n, array in arrays_of(buffer).items()}
+    names[id(buffer)] = _ITSELF  # a frame buffer's stacks refer to it
+    return pickle_with_references((type(buffer).__qualname__, state), names)
 
 
 def restore(buffer: ReplayBuffer, saved: bytes, arrays: dict[str, np.ndarray]) -> None:
     """Put a saved state and its arrays into a buffer of the same class."""
-    name, state = _BufferUnpickler(io.BytesIO(saved), buffer, arrays).load()
+    known: dict[Any, Any] = {("array", n): array for n, array in arrays.items()}
+    name, state = unpickle_with_references(saved, {**known, _ITSELF: buffer})
     if name != type(buffer).__qualname__:
         given = type(buffer).__qualname__
         raise InvalidArgument(f"replay_buffer_class must be {name}, got {given}")
+    # the run may be resumed on another device than it was saved on
     vars(buffer).update({**state, "device": buffer.device})
 
 
-class _BufferPickler(cloudpickle.Pickler):
-    """Writes arrays as their names, and the buffer itself (a frame buffer's stacks refer to it)."""
+# --- pickles that refer to objects outside themselves ---------------------------------------------
 
-    def __init__(self, file: io.BytesIO, buffer: ReplayBuffer) -> None:
+
+class _Pickler(cloudpickle.Pickler):
+    def __init__(self, file: io.BytesIO, keys: dict[int, Any]) -> None:
         super().__init__(file)
-        arrays = arrays_of(buffer)
-        self._names: dict[int, Any] = {id(array): ("array", name) for name, array in arrays.items()}
-        self._names[id(buffer)] = _ITSELF
+        self._keys = keys
 
     def persistent_id(self, value: Any) -> Any:
-        return self._names.get(id(value))
+        return self._keys.get(id(value))
 
 
-class _BufferUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, buffer: ReplayBuffer, arrays: dict[str, Any]) -> None:
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, objects: Mapping[Any, Any]) -> None:
         super().__init__(file)
-        self._buffer, self._arrays = buffer, arrays
+        self._objects = objects
 
-    def persistent_load(self, name: Any) -> Any:
-        return self._buffer if name == _ITSELF else self._arrays[name[1]]
+    def persistent_load(self, key: Any) -> Any:
+        return self._objects[key]
+
+
+def pickle_with_references(value: Any, keys: dict[int, Any]) -> bytes:
+    """Pickle a value, but write the objects whose ``id`` is in ``keys`` as their keys."""
+    file = io.BytesIO()
+    _Pickler(file, keys).dump(value)
+    return file.getvalue()
+
+
+def unpickle_with_references(data: bytes, objects: Mapping[Any, Any]) -> Any:
+    """The value, with the given objects in the places of their keys."""
+    return _Unpickler(io.BytesIO(data), objects).load()

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -21,8 +21,7 @@ class TrainingInterrupted(Exception):
 
 
 class Interruption:
-    """
-    Notes the first SIGINT or SIGTERM while it is entered; a second SIGINT interrupts at once.
+    """Notes the first SIGINT or SIGTERM while it is entered; a second SIGINT interrupts at once.
 
     Outside the main thread (a Dask worker) signals belong to others, and nothing is installed.
 
@@ -40,24 +39,21 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 former = signal.signal(number, self._note)
-                stale = getattr(former, "__self__", None)  # of a learn() that ended with an error
+                # SB3 calls no callback when learn() ends with an error, so nobody left that one
+                stale = getattr(former, "__self__", None)
                 if isinstance(stale, Interruption):
                     former = stale._former.get(number, former)
                 self._former[number] = former
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._former.items():
             signal.signal(number, handler)
         self._former.clear()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._within is not None and not _is_running(self._within, frame):
+            # the learn() that listened is over: send it again, to the handler from before
             self.__exit__()
             os.kill(os.getpid(), number)
         elif self.signal is not None and number == signal.SIGINT:
@@ -85,8 +81,7 @@ def _is_running(code: CodeType, frame: FrameType | None) -> bool:
 
 
 class CheckpointCallback(BaseCallback):
-    """
-    Saves everything the future of a run depends on, every ``save_freq`` steps and when a signal
+    """Saves everything the future of a run depends on, every ``save_freq`` steps and when a signal
     asks to stop. A run resumed from there ends with the same numbers as one that was never
     interrupted.
 
@@ -127,8 +122,10 @@ class CheckpointCallback(BaseCallback):
             raise InvalidArgument(
                 f"path must not hold the checkpoints of another run, got {self.store.folder}"
             )
+        # before the first rollout, and after learn() has reset what it resets
         state.restore_pending(self.model)
         self._due = self._next()
+        # only our algorithms have the attribute, None unless the user chose a path
         if getattr(self.model, "bad_batch_path", "") is None:
             vars(self.model)["bad_batch_path"] = self.store.folder / "bad_batch.npz"
         if self._listens:
@@ -139,6 +136,7 @@ class CheckpointCallback(BaseCallback):
         every = self.save_freq
         return (self.model.num_timesteps // every + 1) * every if every else 0
 
+    # SB3 calls this between two rollouts, the only moment when no transition is half stored.
     def _on_rollout_start(self) -> None:
         if self._pending is not None:  # again: callbacks that started since may have drawn numbers
             state.restore_randomness(self.model, self._pending)

@@ -26,8 +26,7 @@ FOREIGN = (
 
 
 def resume(algorithm: type[Algorithm], path: str | Path, env: GymEnv | None = None) -> Algorithm:
-    """
-    The model of a checkpoint, its environment and all random generators as they were.
+    """The model of a checkpoint, its environment and all random generators as they were.
 
     :param algorithm: the class that was saved
     :param path: a folder of checkpoints (the newest is used) or one checkpoint
@@ -40,12 +39,11 @@ def resume(algorithm: type[Algorithm], path: str | Path, env: GymEnv | None = No
             print(FOREIGN.format(entry), file=sys.stderr)
         return load(algorithm, entry, env)
     except DamagedCheckpoint as error:
+        # not resumed from by itself: the user decides whether to lose those steps
         other = previous_intact(entry)
-        hint = (
-            "no earlier one is intact"
-            if other is None
-            else f"the one before is intact: resume from {other}"
-        )
+        hint = "no earlier one is intact"
+        if other is not None:
+            hint = f"the one before is intact: resume from {other}"
         raise DamagedCheckpoint(f"{entry} is damaged ({error}); {hint}") from None
 
 
@@ -73,6 +71,7 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
         raise InvalidArgument(
             f"{entry} is a checkpoint of {manifest['algorithm']}, not of {algorithm.__name__}"
         )
+    # Unpickling runs whatever the file says, so it comes after the checksums.
     files = store.read_files(entry, manifest)
     state: dict[str, Any] = cloudpickle.loads(files[store.STATE])
     env = _make_env(entry, state) if env is None else env
@@ -87,6 +86,7 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
     if manifest["environment"] != store.SAVED:
         reason = manifest["environment"]
         print(f"not exact: the environment starts a new episode, because {reason}", file=sys.stderr)
+    # last, because building the model and its environment drew random numbers
     states.restore(model, state)
     return model
 

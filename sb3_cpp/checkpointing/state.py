@@ -4,14 +4,11 @@ These are the random generators, the environments (the episode in progress, wrap
 exploration noise, the values waiting for the next row of the log, and the clock.
 """
 
-import io
-import pickle
 import random
 import time
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import torch as th
@@ -27,6 +24,7 @@ from stable_baselines3.common.vec_env import (
     VecNormalize,
 )
 
+from sb3_cpp.checkpointing.buffer import pickle_with_references, unpickle_with_references
 from sb3_cpp.checks import InvalidArgument
 
 # What a resumed model gets back when its learn() begins, not before: setting up learn() resets part
@@ -60,19 +58,16 @@ def capture(model: BaseAlgorithm) -> tuple[dict[str, Any], str | None]:
             for layer in _normalizers(model.env)
         ],
         "spec": _specification(model.env),
+        # SB3 acts on the observation it got last, which no environment can be asked for again
         "last_obs": model._last_obs,
+        # saved between resume() and learn(), a model passes on what it still waits for
         **(_PENDING.get(model) or _capture_learning(model)),
     }
     return state, reason
 
 
 def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
-    """
-    Put the state into a loaded model.
-
-    :param model: loaded from model.zip, its replay buffer restored
-    :param state: from :func:`capture`
-    """
+    """Put a captured state into a model loaded from model.zip, its replay buffer restored."""
     assert model.env is not None
     if state["environment"] is not None:
         restore_environment(model.env, state["environment"])
@@ -82,22 +77,24 @@ def restore(model: BaseAlgorithm, state: dict[str, Any]) -> None:
         saved = state.get("normalization", [])
         for layer, (obs_rms, ret_rms) in zip(_normalizers(model.env), saved):
             layer.obs_rms, layer.ret_rms = obs_rms, ret_rms
+    # exploration samples from it, and it has a generator of its own
     model.action_space = state["action_space"]
     _PENDING[model] = {name: state[name] for name in _capture_learning(model) if name in state}
     restore_generators(state["random"])
 
 
 def restore_pending(model: BaseAlgorithm) -> bool:
-    """
-    Give a resumed model, whose ``learn()`` is set up, what had to wait for that.
+    """Give a resumed model, whose ``learn()`` is set up, what had to wait for that.
 
     :return: whether this ``learn()`` continues an interrupted one
     """
     pending = _PENDING.pop(model, None)
     if pending is None:
         return False
+    # learn() made a new logger; means recorded since its last row would otherwise lack a part
     for name, values in pending["log"].items():
         getattr(model._logger, name).update(values)
+    # time/fps counts from here; the pause is no time of the run
     model.start_time = time.time_ns() - pending["elapsed"]
     model._num_timesteps_at_start = pending["first_timestep"]
     model.action_noise = pending.get("action_noise")
@@ -135,10 +132,8 @@ def restore_randomness(model: BaseAlgorithm, state: dict[str, Any]) -> None:
     for name, noise in _sde_noise(model).items():
         if name in state.get("sde_noise", {}):
             one, many = state["sde_noise"][name]
-            noise.exploration_mat, noise.exploration_matrices = (
-                one.to(model.device),
-                many.to(model.device),
-            )
+            noise.exploration_mat = one.to(model.device)
+            noise.exploration_matrices = many.to(model.device)
 
 
 def capture_generators() -> dict[str, Any]:
@@ -186,14 +181,12 @@ def capture_environment(env: VecEnv) -> bytes:
         if _has_emulator(layer):
             state["ale"] = layer.ale.cloneSystemState()
         states.append(state)
-    file = io.BytesIO()
     content = {"names": _class_names(layers), "time": time.time(), "states": states}
     try:
-        _LayerPickler(file, layers).dump(content)
+        return pickle_with_references(content, {id(layer): i for i, layer in enumerate(layers)})
     except Exception as error:  # whatever an environment's own objects raise
         reason = " ".join(str(error).split())
         raise CannotBeSaved(f"{type(layers[-1]).__name__} cannot be pickled ({reason})") from None
-    return file.getvalue()
 
 
 def restore_environment(env: VecEnv, saved: bytes) -> None:
@@ -201,8 +194,8 @@ def restore_environment(env: VecEnv, saved: bytes) -> None:
     layers = _layers(env)
     must = "env must be built as in the run that was saved"
     try:
-        content = _LayerUnpickler(io.BytesIO(saved), layers).load()
-    except IndexError:
+        content = unpickle_with_references(saved, dict(enumerate(layers)))
+    except KeyError:
         raise InvalidArgument(f"{must}; it has fewer layers") from None
     names = _class_names(layers)
     if not _fit(content["names"], names):
@@ -263,23 +256,3 @@ def _fit(saved: list[list[str]], here: list[list[str]]) -> bool:
 def _has_emulator(layer: Any) -> bool:
     emulator = getattr(layer, "ale", None)
     return isinstance(layer, gym.Env) and hasattr(emulator, "cloneSystemState")
-
-
-class _LayerPickler(cloudpickle.Pickler):
-    """Writes layers as their numbers."""
-
-    def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
-        super().__init__(file)
-        self._numbers = {id(layer): number for number, layer in enumerate(layers)}
-
-    def persistent_id(self, value: Any) -> int | None:
-        return self._numbers.get(id(value))
-
-
-class _LayerUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, layers: list[Any]) -> None:
-        super().__init__(file)
-        self._layers = layers
-
-    def persistent_load(self, number: int) -> Any:
-        return self._layers[number]

@@ -61,6 +61,7 @@ def locate(path: str | Path) -> Path:
 def read_manifest(entry: Path) -> dict[str, Any]:
     """What a checkpoint consists of; raises :class:`DamagedCheckpoint`."""
     try:
+        # its own checksum follows in the second line, since no other file could hold it
         line, expected = (entry / MANIFEST).read_bytes().split(b"\n")[:2]
     except (OSError, ValueError):
         raise DamagedCheckpoint(f"{entry}: no readable {MANIFEST}") from None
@@ -110,11 +111,7 @@ def origin() -> str:
 
 
 class CheckpointStore:
-    """
-    Writes the checkpoints of one run.
-
-    :param folder: where they are kept
-    """
+    """Writes the checkpoints of one run into a folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -123,8 +120,7 @@ class CheckpointStore:
         self._buffer: SavedBuffer | None = None
 
     def save(self, model: BaseAlgorithm, counters: dict[str, Any] | None = None) -> Path:
-        """
-        Write a checkpoint; when this returns, it is on the disk.
+        """Write a checkpoint; when this returns, it is on the disk.
 
         :param model: between two rollouts
         :param counters: what else whoever resumes must know, plain values
@@ -136,7 +132,7 @@ class CheckpointStore:
         segment = self.folder / buffers.FOLDER / f"{entry.name}.bin"
         with naming_path(entry):
             try:
-                self._clear_leftovers()
+                self._clear_leftovers()  # first: the disk may be full of them
                 part.mkdir(parents=True)
                 saved = self._write(model, part, segment, counters or {})
                 os.replace(part, entry)
@@ -147,6 +143,7 @@ class CheckpointStore:
                     with contextlib.suppress(OSError):
                         segment.unlink(missing_ok=True)
                 raise
+        # two, in case the disk damages the newest
         kept = (self._last or last, entry)
         self._last, self._buffer = entry, saved
         for old in entries(self.folder):
@@ -167,6 +164,7 @@ class CheckpointStore:
             saved, self.bytes_written = buffers.write(
                 self.folder, segment.name, buffer, steps, self._buffer
             )
+        # in memory first: a checksum of what should be there finds what the disk made of it
         zipped = io.BytesIO()
         model.save(zipped)
         files = {MODEL: zipped.getvalue(), STATE: cloudpickle.dumps(state)}
@@ -226,6 +224,7 @@ def remember_source(model: BaseAlgorithm, entry: Path, saved: SavedBuffer | None
 
 def discard(folder: Path) -> None:
     """Remove a folder; if the process dies meanwhile, what is left no longer has its name."""
+    # renaming is atomic, removing a folder is not
     trash = folder.with_name(f"{folder.name}.trash")
     shutil.rmtree(trash, ignore_errors=True)
     with contextlib.suppress(FileNotFoundError):

@@ -16,6 +16,7 @@ _FORMAT = "sb3_cpp weights"
 
 def save_weights(model: BaseAlgorithm, path: str | Path) -> None:
     """Write the networks of a model, without optimiser, hyperparameters or replay buffer."""
+    # the policy's own state holds the average of the weights too, from which predict() acts
     state = model.policy.state_dict()
     weights = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     # In memory first: torch reports a full disk as a RuntimeError without the path
@@ -42,12 +43,12 @@ def load_weights(model: BaseAlgorithm, path: str | Path) -> None:
         raise InvalidArgument(
             f"path must hold weights of {type(model).__name__}, got those of {content['algorithm']}"
         )
-    networks = model.policy
-    expected, given = networks.state_dict(), content["weights"]
+    # torch's own error lists every tensor in as many lines; the first one that differs is enough
+    expected, given = model.policy.state_dict(), content["weights"]
     for name in dict.fromkeys([*expected, *given]):
         here, there = (tuple(w[name].shape) if name in w else None for w in (expected, given))
         if here != there:
             raise InvalidArgument(
                 f"path must fit the model: {name} has size {here} in the model, {there} in the file"
             )
-    networks.load_state_dict(given)
+    model.policy.load_state_dict(given)
