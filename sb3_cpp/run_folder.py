@@ -43,10 +43,10 @@ def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = F
     if folder.exists() and not folder.is_dir():
         raise InvalidArgument(f"out must be a folder, got the file {str(folder)!r}")
     if folder.is_dir() and any(folder.iterdir()) and not force:
-        try:
+        # the same settings give the same files, so overwriting them loses nothing
+        same = False
+        with contextlib.suppress(InvalidArgument):  # no config.yml: a folder of something else
             same = read_config(folder) == _plain(config)
-        except InvalidArgument:
-            same = False
         if not same:
             raise InvalidArgument(
                 f"out must be new, empty or of a run with the same settings, got {str(folder)!r}; "
@@ -64,6 +64,7 @@ def open_run_folder(path: str | Path, config: Mapping[str, Any], force: bool = F
 
 def write_config(folder: Path, config: Mapping[str, Any], **further: Any) -> None:
     """Write config.yml: the settings, anything further, and the provenance of the run."""
+    # provenance last and apart, because settings are compared and it differs with every run
     record = {"config": _plain(config), **further, "provenance": provenance()}
     files.write_text(folder / CONFIG, yaml.safe_dump(record, sort_keys=False))
 
@@ -75,6 +76,7 @@ def read_record(folder: Path) -> dict[str, Any]:
         record = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgument(f"{path} cannot be read ({error.strerror})") from None
+    # a parser's message has several lines; ours is one
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidArgument(f"{path} is not YAML ({' '.join(str(error).split())})") from None
     config = record.get("config") if isinstance(record, dict) else None
@@ -89,12 +91,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def write_status(folder: Path, **status: Any) -> None:
+    # rewritten every few seconds while a run learns: waiting for the disk would slow it down
     content = json.dumps({**status, "time": time.time()})
     files.write_text(folder / STATUS, content, durable=False)
 
 
 def read_status(folder: Path) -> dict[str, Any]:
     """The last status of a run; empty if it has none."""
+    # the status only informs, so a file that cannot be read is no reason to fail
     try:
         return json.loads((folder / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # e.g. cut off by a full disk
@@ -144,6 +148,7 @@ def provenance() -> dict[str, Any]:
 def command_line() -> str:
     """The command of this process, as a user would type it again."""
     program, *arguments = sys.argv or [""]
+    # an installed command is a file in some bin folder, which nobody types
     if Path(program).stem == "sb3-cpp":
         return shlex.join(["sb3-cpp", *arguments])
     return shlex.join([Path(sys.executable).name, program, *arguments])
@@ -151,7 +156,7 @@ def command_line() -> str:
 
 def machine() -> dict[str, Any]:
     """Processor, cores, memory and graphics card; no host name."""
-    import torch as th
+    import torch as th  # a second, which reading a folder should not cost
 
     found: dict[str, Any] = {
         "processor": _processor(),
@@ -170,11 +175,13 @@ def _processor() -> str:
         for line in info.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
+    # empty on many Linux systems, hence the file above
     return platform.processor() or platform.machine()
 
 
 def _commit() -> str:
     """Commit of this code's checkout, with ``-dirty`` if files differ; "unknown" without one."""
+    # --exclude=*: a hash, never the name of a tag
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     command = ["git", "-C", str(Path(__file__).parent), *describe]
     try:
@@ -185,11 +192,5 @@ def _commit() -> str:
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What YAML gives back: tuples as lists."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: plain(entry) for key, entry in value.items()}
-        return [plain(entry) for entry in value] if isinstance(value, (list, tuple)) else value
-
-    return yaml.safe_load(yaml.safe_dump(plain(config)))
+    """What a file gives back: tuples as lists."""
+    return json.loads(json.dumps(config))
