@@ -131,7 +131,8 @@ def _conclusion(outcome: Outcome) -> str:
             f"again:\n  {command_line()}"
         )
     if outcome.state == "kept":
-        return f"already finished: {outcome.folder} (to extend it: -i {outcome.folder} -n MORE_STEPS)"
+        extend = f"-i {outcome.folder} -n MORE_STEPS"
+        return f"already finished: {outcome.folder} (to extend it: {extend})"
     returns = outcome.final_returns
     result = (
         f", return {np.mean(returns):.1f} ± {np.std(returns):.1f} over {len(returns)} episodes"

@@ -1,4 +1,4 @@
-"""Scripts as a user runs them: real processes, or the script's own main in this one where only its words count."""
+"""Scripts as a user runs them: in their own process or, where only output counts, in this one."""
 
 import runpy
 import sys
@@ -19,7 +19,7 @@ def script(tmp_path: Path) -> Script:
 def call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """Run a script's main here, without starting Python anew; gives exit code, output and errors."""
+    """Run a script in this process; returns exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
 
     def run(name: str, *arguments: str) -> tuple[int, str, str]:

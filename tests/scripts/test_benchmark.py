@@ -36,7 +36,7 @@ def wait_for_training(folder: Path, seconds: float = 90.0) -> tuple[Path, int]:
 
 
 def check_grid(folder: Path, killed: Path, cells: int) -> None:
-    """All cells finished once; only the killed one began twice, the second time from its checkpoint."""
+    """Every cell finishes; only the killed one starts twice, the second time from a checkpoint."""
     logs = histories(folder)
     assert len(logs) == cells
     for name, lines in logs.items():

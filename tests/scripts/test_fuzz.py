@@ -1,4 +1,4 @@
-"""Hundreds of malformed command lines and YAML files: each is answered with one line and exit code 2, and changes no file."""
+"""Hundreds of malformed command lines and YAML files: one line, exit code 2, no file changed."""
 
 import runpy
 import sys

@@ -70,8 +70,8 @@ def test_each_suite_has_its_folder_and_nothing_is_overwritten(call: Call, tmp_pa
     code, _, err = call(*arguments)
     assert code == 2
     assert (
-        "f/ablation already holds pareto_tasks.svg and 1 more; choose another folder, or use --force"
-        in err
+        "f/ablation already holds pareto_tasks.svg and 1 more; choose another folder, "
+        "or use --force" in err
     )
     assert call(*arguments, "--force")[0] == 0
 

@@ -51,7 +51,7 @@ def test_ctrl_c_saves_and_the_command_it_prints_goes_on(script: Script) -> None:
 
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_the_checkpoint(script: Script) -> None:
-    """Files may not grow beyond 60 kB: the checkpoint of a large network does not fit, what is there stays."""
+    """Files may not grow beyond 10 kB: a checkpoint does not fit, and the last one is kept."""
     arguments = [
         *RUN,
         "-n",

@@ -57,7 +57,7 @@ def test_an_unknown_name_is_an_error() -> None:
 
 
 def test_the_committed_gridworld_file_spells_out_the_defaults() -> None:
-    """The file is what a reader sees, the defaults are what code without it gets: they must not drift apart."""
+    """Readers see the file, and code without it gets the defaults: they must agree."""
     values = load_yaml(CONFIGS / "gridworld.yml")
     assert settings_from(GridworldSettings, values, "gridworld.yml") == GridworldSettings()
     assert set(values) == set(asdict(GridworldSettings()))

@@ -49,7 +49,7 @@ def test_backbones_of_a_suite_match() -> None:
 
 
 def test_cpp_is_the_class_in_every_suite() -> None:
-    """Its numbers are the paper's; a suite may only state the target period that its scale demands."""
+    """Its numbers are the paper's; a suite states at most the target period for its scale."""
     for name, env in CELLS:
         suite = load_suite(name)
         stated = [suite.algos.get("cpp") or {}]

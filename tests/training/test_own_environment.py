@@ -1,4 +1,4 @@
-"""Environments of a user's own package: found, wrapped, normalised, and compared by the commands."""
+"""Environments of a user's own package: found, wrapped, normalised, trained and played."""
 
 import importlib
 import sys

@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a script in this process, which spares the seconds of importing everything again; returns the exit code."""
+    """Run a script in this process, without importing everything again; returns its exit code."""
 
     def run_script(script: str, *arguments: str) -> object:
         monkeypatch.setattr(sys, "argv", [script, *arguments])

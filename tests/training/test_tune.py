@@ -1,4 +1,4 @@
-"""The search: spaces from YAML, seeded suggestions, an exact number of trials, dead trials tried again."""
+"""The search: spaces from YAML, seeded suggestions, number of trials, retries of dead trials."""
 
 import os
 import subprocess
