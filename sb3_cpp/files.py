@@ -41,6 +41,7 @@ def write_with(path: Path, write: Callable[[Path], object], durable: bool = True
                 sync_file(part)
             os.replace(part, path)
     except BaseException:  # also KeyboardInterrupt
+        # an error here would hide the one that matters
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise

@@ -164,6 +164,7 @@ def _write_array(
             blocks.append(before)
             continue
         digest = checksum(block.data)
+        # of equal content, the block on the disk does; so a row written twice costs nothing
         if before is None or before[3] != digest:
             before = [segment, file.tell(), block.nbytes, digest]
             file.write(block.data)
@@ -182,7 +183,7 @@ def segments_of(arrays: dict[str, Array]) -> set[str]:
 def check(folder: Path, arrays: dict[str, Array]) -> None:
     """Raise :class:`DamagedCheckpoint` if a block is not what was written."""
     for array in arrays.values():
-        for _ in _read_blocks(folder, array):
+        for _ in _read_blocks(folder, array):  # which raises
             pass
 
 

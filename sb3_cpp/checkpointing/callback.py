@@ -73,6 +73,7 @@ class Interruption:
 
 
 def _is_running(code: CodeType, frame: FrameType | None) -> bool:
+    # up the stack of the interrupted code
     while frame is not None:
         if frame.f_code is code:
             return True
@@ -118,6 +119,7 @@ class CheckpointCallback(BaseCallback):
         self._pending = state.pending(self.model)
 
     def _on_training_start(self) -> None:
+        # the store keeps two checkpoints, so a new run would remove those of the old one
         if self.model.num_timesteps == 0 and entries(self.store.folder):
             raise InvalidArgument(
                 f"path must not hold the checkpoints of another run, got {self.store.folder}"
@@ -161,6 +163,7 @@ class CheckpointCallback(BaseCallback):
         self.interruption.__exit__()
         step = self.model.num_timesteps
         print(f"stopped and saved at step {step:,}: {self.store.folder}", flush=True)
+        # as if nobody had listened: SIGTERM ends the program quietly, Ctrl-C with its exception
         if self.interruption.signal == signal.SIGTERM:
             raise SystemExit(self.interruption.exit_code)
         raise KeyboardInterrupt

@@ -151,6 +151,7 @@ def restore_generators(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     th.set_rng_state(state["torch"])
+    # a run moved to a machine with other GPUs continues, but not to the bit
     if state["cuda"] is not None and len(state["cuda"]) == th.cuda.device_count():
         th.cuda.set_rng_state_all(state["cuda"])
 
@@ -213,6 +214,7 @@ def restore_environment(env: VecEnv, saved: bytes) -> None:
 
 def _layers(env: VecEnv) -> list[Any]:
     """All layers, from the outermost wrapper to the environments themselves."""
+    # The order is the identity of a layer: references between layers are saved as positions.
     found: list[Any] = []
     while isinstance(env, VecEnvWrapper):
         found.append(env)

@@ -36,6 +36,7 @@ _SOURCES: WeakKeyDictionary[BaseAlgorithm, tuple[Path, SavedBuffer | None]] = We
 
 def entries(folder: Path) -> list[Path]:
     """The checkpoints of a folder, oldest first, damaged ones included."""
+    # six digits at least, so that names sort as numbers do; not 000007.part or .trash
     named = [path for path in folder.glob("[0-9]" * 6 + "*") if path.name.isdigit()]
     return sorted(path for path in named if path.is_dir())
 
@@ -125,6 +126,7 @@ class CheckpointStore:
         :param model: between two rollouts
         :param counters: what else whoever resumes must know, plain values
         """
+        # Newer checkpoints than the source are damaged ones: numbers go on from the highest.
         self._continue_source(model)
         last = newest(self.folder)
         entry = self.folder / f"{int(last.name) + 1 if last else 1:06d}"

@@ -100,6 +100,7 @@ class LinearLearner:
     def update(self, buffer: Buffer) -> Update:
         """From Q_{K-1} and pi_{K-1} to Q_K, pi_K and the next deployed policy."""
         s, q = self.settings, self.q
+        # pi_{K-1}: the KL penalty of the target is against the policy before pi_K
         log_baseline_next = self._log_policy(buffer.next_phi, self.preferences)
         old = self.next_preferences  # pi_K
         log_policy_next = self._log_policy(buffer.next_phi, old)
@@ -125,7 +126,7 @@ class LinearLearner:
     ) -> None:
         """Mix the new policy with the old one."""
         s, q = self.settings, self.q
-        assert isinstance(old, Mixture)  # the state-wise rule mixes with the chain
+        assert isinstance(old, Mixture)  # the state-wise rule has scheme 1: it mixes with the chain
         if s.rule == "statewise":
             error: Any = evidence.error_bound
             parts = old.members[0], q.per_action(new), q.per_action(self.theta), error.squeeze(-1)
@@ -149,6 +150,7 @@ class LinearLearner:
         """Weights of (T_{pi_K})^m Q_{K-1}, each backup fitted to the buffer; the last targets."""
         s, q, theta = self.settings, self.q, self.theta
         temperature = s.temperature if s.regularized else 0.0
+        # of the last iteration, also in the second and later backups of this one
         centre = theta if s.ridge_centre == "previous" else None
         # a truncated episode would have gone on, so its last state keeps its value
         discount = s.gamma * (1.0 - buffer.terminated.to(buffer.rewards.dtype))
@@ -172,6 +174,7 @@ class LinearLearner:
         """Advantage of pi_{K+1} over the policy it is mixed with, over the states of the buffer."""
         s, phi = self.settings, buffer.phi
         log_old, log_new = old.log_policy(phi), self._log_policy(phi, new)
+        # the buffer is a sample of the visitation, so every state in it weighs the same
         weights = phi.new_full(phi.shape[:-1], 1.0 / phi.shape[-2])
         q = self.q.values(phi, self.theta)
         greedy = greedy_advantage(q, log_old)
@@ -214,6 +217,7 @@ def iterate(
     generator = th.Generator().manual_seed(seed)
     for k in range(iterations):
         acted = learner.deployed
+        # no gradients here: spares autograd's bookkeeping of many small operations
         with th.inference_mode():
             rollout = collect(env, learner.q, acted, steps, generator, seed if k == 0 else None)
             update = learner.update(rollout.buffer)

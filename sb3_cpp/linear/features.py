@@ -78,6 +78,7 @@ class RadialBasis:
         self._dims, self._has_period = np.array(dims), len(periodic) > 0
         ends = np.cumsum(self.bins).tolist()
         self._axes = [slice(end - n, end) for n, end in zip(self.bins, ends)]
+        # per precision, because numpy would promote float32 states to float64 otherwise
         self._tables = {
             np.dtype(dtype): tuple(
                 np.array(column, dtype=dtype)
@@ -147,6 +148,7 @@ class LinearQ:
         # action", whose g(a) is the one-hot vector of a.
         self.groups, self.size = n_actions, n_state_features
         if action_centres is not None:
+            # a grid needs an extent, also for one action
             axis = RadialBasis([0.0], [max(n_actions - 1.0, 1.0)], [action_centres], width)
             indices = np.arange(n_actions, dtype=np.float64)[:, np.newaxis]
             self.action_features = th.from_numpy(axis(indices))
@@ -160,6 +162,7 @@ class LinearQ:
         """Weights (..., groups, F) as one vector of M weights per action, (..., actions, M)."""
         if self.action_features is None:
             return weights
+        # sum over the action centres: one vector of M weights for each row of g
         g = self.action_features.to(weights)
         return g @ weights.squeeze(-2).unflatten(-1, (-1, g.shape[-1])).transpose(-1, -2)
 

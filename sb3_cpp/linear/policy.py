@@ -48,6 +48,7 @@ class Mixture:
     @property
     def weights(self) -> th.Tensor:
         """Probability of each member, ``zeta_k prod_{j>k} (1 - zeta_j)``: (trials, members)."""
+        # a product over the members after each one: cumprod from the end
         zetas = th.stack(self.zetas, dim=-1)
         stay = th.cat((1.0 - zetas[:, 1:], th.ones_like(zetas[:, :1])), dim=-1)
         return zetas * stay.flip(-1).cumprod(-1).flip(-1)
@@ -70,6 +71,7 @@ class Mixture:
         n = len(self.members[0])
         members = th.cat(self.members).numpy()  # (members * trials, actions, M)
         drawn = (self.draw_members(steps, generator) * n + th.arange(n)).numpy()
+        # drawn nevertheless: how many random numbers are used must not depend on the mixture
         if len(self.members) == 1:
             return lambda t, phi: members
         return lambda t, phi: members.take(drawn[t], axis=0)
@@ -175,6 +177,7 @@ class LinearPolicy:
         if deterministic:
             return values.argmax(-1).numpy(), state
         probabilities = log_boltzmann(values, self.temperature).exp()
+        # th.multinomial takes at most two dimensions
         flat = probabilities.reshape(-1, values.shape[-1])
         actions = th.multinomial(flat, 1, generator=self.generator)
         return actions.reshape(values.shape[:-1]).numpy(), state

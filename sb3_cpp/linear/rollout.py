@@ -61,12 +61,14 @@ class GymBatch:
 
     @staticmethod
     def _make(make: str | Callable[[], gym.Env]) -> gym.Env:
+        # the checker's warnings would come once per copy
         return gym.make(make, disable_env_checker=True) if isinstance(make, str) else make()
 
     def reset(self, seed: int | None = None) -> np.ndarray:
         """Start every trial anew; with a seed, trial i is seeded with a number drawn from it."""
         seeds: list[Any] = [None] * self.n_trials
         if seed is not None:
+            # not seed + i, which another run with the next seed would use again
             seeds = np.random.SeedSequence(seed).generate_state(self.n_trials).tolist()
         return self._array([env.reset(seed=s)[0] for env, s in zip(self.envs, seeds)])
 
@@ -159,6 +161,7 @@ def collect(
 
 def _side_by_side(steps: Sequence[np.ndarray]) -> th.Tensor:
     """One array (trials, ...) per step -> one tensor (trials, steps, ...)."""
+    # contiguous, because trials and steps are flattened into one dimension later
     return th.from_numpy(np.ascontiguousarray(np.array(steps).swapaxes(0, 1)))
 
 

@@ -152,6 +152,7 @@ def _geometric(update: Update, group: Group) -> th.Tensor:
 def _statewise(update: Update, group: Group) -> th.Tensor:
     e, start = update.evidence, group.mdp.start
     assert start is not None
+    # per state; the update's own zeta is the mean over states
     zeta = coefficients.statewise(e.state_advantage, e.state_l1, e.error_bound)
     return bounds.statewise_bound(
         zeta, e.state_advantage, e.state_l1, start, group.mdp.gamma, e.error_bound
@@ -262,6 +263,7 @@ def groups(settings: CertificateSettings) -> Iterator[Group]:
     pairs = [(gamma, weights) for gamma in settings.gammas for weights in settings.weights]
     for i, (gamma, (tau, sigma)) in enumerate(pairs):
         n_states, n_actions, branching = settings.shapes[i % len(settings.shapes)]
+        # one generator for all groups, so that no two hold the same MDPs
         mdp = garnet(generator, settings.mdps_per_group, n_states, n_actions, branching, gamma)
         yield Group(mdp, tau + sigma, sigma / (tau + sigma), mdp.optimum().J)
 
@@ -279,6 +281,7 @@ def premise_holds(case: Case, update: Update, group: Group, q_old: th.Tensor) ->
 def lemma_broken(lemma: str, update: Update, group: Group) -> th.Tensor:
     """For each MDP, whether new and old policy are further apart than the lemma allows."""
     new, old = update.log_new, update.log_old
+    # for every update, not only where the rule relies on it: the lemma is what is to be checked
     if lemma == "lemma 3":
         allowed = bounds.lemma3(update.K, group.alpha, group.mdp.gamma, group.temperature)
     else:
@@ -363,6 +366,7 @@ def run_cases(settings: CertificateSettings) -> list[Tally]:
 def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
     """Left: how much more than the bound every update gained. Right: the way to the optimum."""
     figure, (left, right) = new_row(height=4.4)
+    # a random choice of points, or the picture would show early updates only
     generator = np.random.default_rng(seed)
     for i, tally in enumerate(tallies):
         colour, dashes = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]

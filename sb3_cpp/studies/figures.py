@@ -58,6 +58,7 @@ def _line(ax: Axes, algo: str, y: NDArray[np.float64]) -> None:
 def plot_returns(ax: Axes, returns: Samples, ylabel: str = "return") -> None:
     """Mean over trials with a band of one standard deviation."""
     for algo, curves in returns.items():
+        # the standard deviation, as in the paper: the band shows trials, not doubt of the mean
         mean, sd = curves.mean(axis=0), curves.std(axis=0, ddof=1)
         _line(ax, algo, mean)
         K, colour = np.arange(1, mean.size + 1), STYLES[algo].colour
@@ -77,6 +78,7 @@ def plot_oscillation(
         x = np.arange(len(norms)) + (i - (len(oscillations) - 1) / 2) * width
         style: dict[str, Any] = {"color": STYLES[algo].colour, "label": STYLES[algo].label}
         ax.bar(x, means, 0.9 * width, yerr=errors, error_kw=_ERROR_BAR, **style)
+        # the user may have left the reference out
         if algo == reference or reference not in oscillations:
             continue
         for j, norm in enumerate(norms):

@@ -22,7 +22,8 @@ from sb3_cpp.tabular import gridworld as world
 from sb3_cpp.tabular.algorithms import Settings, View, iterate
 from sb3_cpp.threads import torch_threads
 
-ALGORITHMS: dict[str, dict[str, Any]] = {  # the seeds follow this order
+# The seeds follow this order: append, never insert
+ALGORITHMS: dict[str, dict[str, Any]] = {
     "cpp": {},  # with the setting cpp_rule
     "cvi": {"rule": "cvi"},
     "espi": {"rule": "espi"},
@@ -35,6 +36,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {  # the seeds follow this order
 # The figures of the paper, and one of what is beyond it
 PAPER = ("cpp", "cvi", "espi", "aspi", "cpi")
 BEYOND = ("cpp", "cvi", "cpp_geometric", "span_cpp", "statewise")
+# R_K of the one rollout, as the paper has it, and without its noise: the exact expectation
 SERIES = ("rollout", "expected")
 CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
@@ -74,12 +76,12 @@ class GridworldSettings(world.DangerGrid):
         cells = tuple(tuple(cell) for cell in self.danger)  # YAML has lists
         object.__setattr__(self, "danger", cells)
         super().__post_init__()
-        check_whole_number("trials", self.trials, 2)
-        check_whole_number("seed", self.seed, 0)
-        check_whole_number("iterations", self.iterations, 2)
-        check_whole_number("horizon", self.horizon, 1)
+        # two trials for a standard deviation, two iterations for an oscillation
+        for name, low in (("trials", 2), ("seed", 0), ("iterations", 2), ("horizon", 1)):
+            check_whole_number(name, getattr(self, name), low)
         check_number("gamma", self.gamma, 0.0, 1.0, low_open=True, high_open=True)
         check_number("ent_coef", self.ent_coef, 0.0)
+        # one of the two may be 0, not both: their sum is the temperature
         check_number("kl_coef", self.kl_coef, 0.0, low_open=self.ent_coef == 0.0)
         check_choice("cpp_rule", self.cpp_rule, CPP_RULES)
         for name in ("regularized", "exact_constants"):
@@ -224,6 +226,7 @@ def check_claims(trials: pd.DataFrame) -> list[Claim]:
         ("final return: CPP >= CVI", "cpp", "cvi", "final_return"),
         ("final return: E-SPI >= CPP", "espi", "cpp", "final_return"),
     )
+    # per series: a claim may hold in expectation and drown in the noise of one rollout
     claims = []
     for statement, first, second, measure in statements:
         for series in SERIES:
@@ -293,7 +296,7 @@ def run_gridworld(settings: GridworldSettings, out: str | Path, force: bool = Fa
     """The whole study: learn, write tables and figures, print the tables; returns the folder."""
     folder = open_run_folder(out, asdict(settings), force)
     bar = track(ALGORITHMS, "learning", console=Console(stderr=True), transient=True)
-    with torch_threads(1):
+    with torch_threads(1):  # small tables: more threads wait for each other
         results = {algo: learn(settings, algo) for algo in bar}
     trials = trial_table(results)
     summary, claims = summary_table(trials), check_claims(trials)

@@ -24,6 +24,7 @@ from sb3_cpp.linear.rollout import BadObservation, GymBatch
 from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.tabular.bounds import clipped_improvement
 
+# The seeds follow this order: append, never insert
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "cpp": {"rule": "adaptive_cpp"},
     "cvi": {"rule": "cvi"},
@@ -87,15 +88,16 @@ class PendulumSettings:
         for algo in self.algos:
             check_choice("algos", algo, ALGORITHMS)
         object.__setattr__(self, "algos", tuple(dict.fromkeys(self.algos)))  # YAML has lists
-        check_whole_number("trials", self.trials, 2)
-        check_whole_number("seed", self.seed, 0)
-        check_whole_number("iterations", self.iterations, 2)
-        check_whole_number("steps", self.steps, LAST_STEPS)  # is_upright looks at so many
-        check_whole_number("bins", self.bins, 2)
+        # two trials for a standard deviation, two iterations for an oscillation, and as many steps
+        # as is_upright looks at
+        least = {"trials": 2, "seed": 0, "iterations": 2, "steps": LAST_STEPS, "bins": 2}
+        for name, low in {**least, "action_centres": 0}.items():
+            check_whole_number(name, getattr(self, name), low)
         check_number("width", self.width, 0.0, low_open=True)
-        check_whole_number("action_centres", self.action_centres, 0)
         check_number("ent_coef", self.ent_coef, 0.0)
+        # one of the two may be 0, not both: their sum is the temperature
         check_number("kl_coef", self.kl_coef, 0.0, low_open=self.ent_coef == 0.0)
+        # no scheme 2: an arithmetic mixture has no linear preferences to go on from
         for name in ("scheme", "cpp_scheme"):
             check_choice(name, getattr(self, name), ("1", "1b"))
         if not isinstance(self.regularized, bool):
@@ -163,6 +165,7 @@ class Record:
         self.advantage.append(update.evidence.advantage.double().numpy())
         self.delta.append(update.evidence.delta.double().numpy())
         self.upright.append(is_upright(rollout.states[..., 0]).numpy())
+        # of one trial: the figure shows one, and a mixture's probabilities cost more than acting
         log_policy = iteration.acted.of_trial(0).log_policy(rollout.buffer.phi[:1])
         self.probability_right.append(log_policy[0, :, RIGHT].exp().double().numpy())
 
@@ -216,6 +219,7 @@ def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) 
 
 def drive(settings: PendulumSettings, preferences: th.Tensor) -> th.Tensor:
     """Angles (trials, steps) of the gymnasium environment under the most probable actions."""
+    # the gymnasium environment, not the batch that was learned on: it is what a user will run
     env, features = GymBatch(ENV_ID, len(preferences)), settings.basis()
     weights = preferences.numpy()
     states, angles = env.reset(), []
@@ -292,6 +296,7 @@ class Learners:
         """Yield the parts as they end; ``on_moment`` is called several times a second."""
         waiting = set(self.futures)
         while waiting:
+            # the timeout lets the bars move, and Ctrl-C through, between two results
             done, waiting = wait(waiting, timeout=0.1, return_when="FIRST_COMPLETED")
             on_moment()
             yield from (future.result() for future in done)
@@ -299,6 +304,7 @@ class Learners:
     def finish_early(self) -> Iterator[Record]:
         """Stop every part after its iteration and give what it learned."""
         self.stop.set()
+        # those that wait in the queue have nothing to give
         started = [future for future in self.futures if not future.cancel()]
         yield from (future.result() for future in started)
 

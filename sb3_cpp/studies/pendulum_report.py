@@ -32,11 +32,13 @@ FIGURES = {
     "caution": ("cpp", "cvi", "cpp_geometric", "span_cpp", "statewise"),  # beyond the paper
 }
 SURFACES = ("cpp", "espi", "espi_printed")
+# Sec. 5.2 prints these two numbers of A-SPI, the only ones to compare with directly
 PAPER_ASPI = {"zeta": 1.69e-6, "improvement": 2.39e-9}
 
 
 def trial_table(settings: PendulumSettings, record: Record) -> pd.DataFrame:
     """One row per trial: the samples of the significance tests, and whether it was solved."""
+    # whether it was solved while it explored, and with the most probable actions
     norms = oscillation(record.curves("returns"))
     return pd.DataFrame(
         {
@@ -60,6 +62,7 @@ def summary_table(trials: pd.DataFrame, records: Records) -> pd.DataFrame:
         for norm in ("oscillation_inf", "oscillation_l2"):
             cvi = trials[trials.algo == "cvi"][norm]
             row |= {norm: group[norm].mean(), f"{norm}_sd": group[norm].std()}
+            # CVI may not be among the algorithms chosen
             row[f"{norm}_p"] = welch_p_value(group[norm], cvi) if len(cvi) else np.nan
         row |= {"last_return": group.last_return.mean(), "last_return_sd": group.last_return.std()}
         row |= {"solved": group.solved.mean(), "solved_greedy": group.solved_greedy.mean()}
@@ -136,6 +139,7 @@ def write_results(settings: PendulumSettings, team: Learners, folder: Path) -> i
     trials = pd.concat(
         [trial_table(settings, record) for record in records.values()], ignore_index=True
     )
+    # tables before figures: if drawing fails, the numbers are there
     trials.to_csv(folder / "trials.csv", index=False)
     summary = summary_table(trials, records)
     summary.to_csv(folder / "summary.csv", index=False)
@@ -241,6 +245,7 @@ def save_surfaces(surfaces: Mapping[str, NDArray[np.float64]], path: Path) -> No
 def swing_up_frames(policy: LinearPolicy, steps: int) -> list[NDArray[np.uint8]]:
     """One picture per step of the gymnasium environment under the most probable actions."""
     env = gym.make(ENV_ID, render_mode="rgb_array")
+    # rendered before each step, so that the first frame hangs at rest
     observation, _ = env.reset(seed=0)
     frames = []
     for _ in range(steps):
