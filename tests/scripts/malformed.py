@@ -20,6 +20,9 @@ NAMES = [
     "%s%n",
     "{env}",
     "*",
+    "no_such_package:Env-v0",
+    "gymnasium:Nonsense-v0",
+    ":",
 ]
 VALUES = {
     "batch_size": ["0", "-1", "many", "1.5", "[1]", "null", "true", "{a: 1}", ".nan"],
@@ -54,6 +57,11 @@ VALUES = {
     "n_envs": ["0", "-1", "x", "1.5", "null"],
     "env_kwargs": ["5", "[1]", "text", "{nonsense: 1}", "{render_mode: 5}"],
     "env_kwargs.nonsense": ["1"],
+    "vec_env": ["threads", "5", "null"],
+    "env_wrapper": ["5", "no_such.Wrapper", "gymnasium.Nonsense", "[{a.B: 5}]", "[[a.B]]"],
+    "normalize": ["5", "please", "{norm_ob: true}", "{clip_obs: x}", "null"],
+    "frame_stack": ["0", "-1", "x", "1.5"],
+    "gym_packages": ["5", "no_such_package", "[no_such_package]", "['']", "null"],
     "max_episode_steps": ["0", "-1", "x", "1.5"],
     "eval_episodes": ["0", "-1", "x", "null"],
     "eval_envs": ["0", "-1", "x", "1.5", "null"],
