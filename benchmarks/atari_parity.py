@@ -8,8 +8,6 @@ In distribution: both play games with seeds of their own; raw scores and lengths
 two-sample Kolmogorov-Smirnov test. Chance alone gives a p-value below 0.05 in one of twenty tests.
 """
 
-import argparse
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecTranspose
 
 from sb3_cpp.atari import check_frame_skip, make_atari_vec_env
 from sb3_cpp.checks import check_whole_number
+from sb3_cpp.cli import CommandLine, run_command
 
 GAMES = ["BreakoutNoFrameskip-v4", "SpaceInvadersNoFrameskip-v4", "MsPacmanNoFrameskip-v4"]
 
@@ -55,6 +54,7 @@ def compare_in_step(env_id: str, steps: int, seed: int) -> InStep:
     rng = np.random.default_rng(seed)
     result = InStep(steps)
     obs: Any = native.reset()
+    # the two draw their no-ops from different generators, so one is told the other's number
     noop_wrapper.override_num_noops = native.games[0].noops
     expected: Any = reference.reset()
     for _ in range(steps):
@@ -86,6 +86,7 @@ def compare_in_step(env_id: str, steps: int, seed: int) -> InStep:
     return result
 
 
+# in signed numbers: the difference of two uint8 wraps around
 def _difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.abs(one.astype(np.int16) - other.astype(np.int16))
 
@@ -97,10 +98,8 @@ def _outcome(reward: np.ndarray, done: np.ndarray, infos: list[dict[str, Any]]) 
 
 
 def play_games(env: VecEnv, n_games: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Raw scores and lengths of games with random actions.
-
-    Each environment plays its share: whoever takes the first games that end prefers short ones.
-    """
+    """Raw scores and lengths of games with random actions."""
+    # each environment plays its share: whoever takes the first games that end prefers short ones
     rng = np.random.default_rng(seed)
     left = np.array([(n_games + i) // env.num_envs for i in range(env.num_envs)])
     n_actions = env.action_space.n  # type: ignore[attr-defined]
@@ -148,24 +147,17 @@ def parity_study(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = CommandLine(prog="atari_parity.py", description=__doc__)
     parser.add_argument("--env", nargs="+", default=GAMES, metavar="ID", help="without frame skip")
     parser.add_argument("--games", type=int, default=200, help="games for the distributions")
     parser.add_argument("--steps", type=int, default=5000, help="steps with equal actions")
     parser.add_argument("--n-envs", type=int, default=4, help="copies of the game at once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", default="runs/atari_parity.csv", help="file of the table")
-    args = parser.parse_args()
-    try:
-        parity_study(args.env, args.games, args.steps, args.n_envs, args.seed, args.csv)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    args = parser.parse()
+    parity_study(args.pop("env"), args.pop("games"), **args)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

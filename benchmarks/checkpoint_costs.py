@@ -6,7 +6,6 @@ a frame buffer when some frames are new.
 A million frames need 8 GB of memory and, for a while, 16 GB of disk.
 """
 
-import importlib.util
 import tempfile
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore
-from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.checks import check_whole_number, require
 from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.run import make_model, make_run_environment
@@ -90,6 +89,7 @@ class _Filler:
         assert model.replay_buffer is not None
         self.model, self.buffer = model, model.replay_buffer
         self.rng = np.random.default_rng(0)
+        # random pixels do not compress: the bytes written are the worst case
         self.pictures = self.rng.integers(1, 255, (256, 84, 84), dtype=np.uint8)
         self.steps, self.stacks = 0, self._first()
 
@@ -113,16 +113,11 @@ class _Filler:
 def incremental(folder: Path, frames: int, new: int, times: int = 3) -> str:
     """Fill a frame buffer beyond its size, write it, and write it again after ``new`` frames."""
     env = DummyVecEnv([_Screen] * _N_ENVS)
-    model = DeepCPP(
-        "CnnPolicy",
-        env,
-        buffer_size=frames,
-        replay_buffer_class=FrameReplayBuffer,
-        device="cpu",
-        seed=0,
-    )
+    settings: dict[str, Any] = {"buffer_size": frames, "device": "cpu", "seed": 0}
+    model = DeepCPP("CnnPolicy", env, replay_buffer_class=FrameReplayBuffer, **settings)
     filler, store = _Filler(model), CheckpointStore(folder)
-    filler.add(frames + frames // 10)  # the ring has closed
+    # beyond the end of the ring, where new frames overwrite old ones
+    filler.add(frames + frames // 10)
     written = []
     for number in range(times + 1):
         if number:
@@ -142,10 +137,8 @@ def checkpoint_costs(
     check_whole_number("--save-freq", save_freq, 1)
     check_whole_number("--frames", frames, 0)
     check_whole_number("--new-frames", new_frames, _N_ENVS)
-    if steps and importlib.util.find_spec("minatar") is None:
-        raise InvalidArgument(
-            '--steps needs the extra minatar: pip install "sb3_cpp[minatar]", or --steps 0'
-        )
+    if steps:
+        require("minatar", "minatar")
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as place:

@@ -16,19 +16,19 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import torch as th
-from rich.console import Console
-from rich.table import Table
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.save_util import load_from_zip_file
 
-from sb3_cpp import ALGORITHMS, DeepCPP, run_folder
+from sb3_cpp import ALGORITHMS, DeepCPP, RegularizedDQN, run_folder
+from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checkpointing import CheckpointStore, store
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.cli import CommandLine, run_command
@@ -66,6 +66,8 @@ class Task:
         return load_suite(self.suite).run_config(algo, self.env, seed, {**sizes, **self.settings})
 
 
+# those that can act in the tasks, which all have discrete actions
+DISCRETE = [name for name, cls in ALGORITHMS.items() if issubclass(cls, RegularizedDQN)]
 _LEARNING: dict[str, Any] = {
     "train_freq": 4,
     "gradient_steps": 1,
@@ -75,13 +77,13 @@ _LEARNING: dict[str, Any] = {
 }
 TASKS = {
     "cartpole": Task(
-        "classic", "CartPole-v1", 3000, tuple(ALGORITHMS), {**_LEARNING, "buffer_size": 2000}
+        "classic", "CartPole-v1", 3000, tuple(DISCRETE), {**_LEARNING, "buffer_size": 2000}
     ),
     "minatar": Task(
         "minatar",
         "MinAtar/Breakout-v1",
         3000,
-        tuple(ALGORITHMS),
+        tuple(DISCRETE),
         {**_LEARNING, "buffer_size": 2000, "max_episode_steps": 500},
         "minatar",
         ("minatar",),
@@ -125,19 +127,15 @@ def check_extras(tasks: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """One killed run.
-
-    :param lost_steps: steps that had to be repeated
-    :param differences: how many things differ from the undisturbed run
-    """
+    """One killed run."""
 
     task: str
     algo: str
     timesteps: int
     kills: int
     resumes: int
-    lost_steps: int
-    differences: int
+    lost_steps: int  # that had to be repeated
+    differences: int  # from the undisturbed run
     first_difference: str = ""
 
 
@@ -160,7 +158,8 @@ def _train(config: RunConfig, root: str, step: Any) -> None:
 
 
 def redirect_output(folder: Path) -> None:
-    """Send what this process prints to a file, also what emulators print without asking Python."""
+    """Send what this process prints to a file."""
+    # descriptors, not sys.stdout: emulators print from C
     folder.mkdir(parents=True, exist_ok=True)
     output = os.open(folder / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for descriptor in (1, 2):
@@ -171,6 +170,7 @@ def _context() -> Any:
     """Processes that start with everything imported (of the games, those that are installed)."""
     if sys.platform == "win32":
         raise InvalidArgument("this program needs SIGKILL, which Windows does not have")
+    # "spawn" would import torch anew in every process; "fork" would copy threads that hold locks
     made: Any = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(
         ["sb3_cpp.training.run", "torch._dynamo", "minatar.gym", "ale_py", "cv2"]
@@ -191,9 +191,8 @@ def run_case(
             raise InvalidArgument(f"{folder} exists; choose another -f")
 
     def start(name: str, step: Any) -> Any:
-        process = processes.Process(
-            daemon=True, target=_train, args=(config, str(root / name), step)
-        )
+        arguments = (config, str(root / name), step)
+        process = processes.Process(daemon=True, target=_train, args=arguments)
         process.start()
         return process
 
@@ -206,12 +205,14 @@ def run_case(
         step = processes.Value("q", 0, lock=False)
         process = start("killed", step)
         if target is not None and _reached(process, step, target):
+            # somewhere within a step, not always at its end
             time.sleep(moments.uniform(0.0, 0.02))
-            process.kill()
+            process.kill()  # SIGKILL: nothing can be tidied up
             done += 1
         process.join()
         if target is not None:
             lost += max(step.value - _saved_step(killed), 0)
+    # an unfinished run has nothing to compare
     found = [
         f"the {name} run did not finish, see {root / name / OUTPUT}"
         for name, folder in (("undisturbed", undisturbed), ("killed", killed))
@@ -297,11 +298,9 @@ def _plain(value: Any) -> Any:
 def _checkpoint_differences(one: Path, two: Path) -> list[str]:
     entries = (one, two)
     arrays = [store.read_manifest(entry)["arrays"] for entry in entries]
+    # checksums, not segments: how blocks are spread over files depends on when it was saved
     buffers = [
-        {
-            name: (array["rows"], [b[3] for b in array["blocks"]])
-            for name, array in described.items()
-        }
+        {name: (a["rows"], [block[3] for block in a["blocks"]]) for name, a in described.items()}
         for described in arrays
     ]
     states = [cloudpickle.loads((entry / store.STATE).read_bytes()) for entry in entries]
@@ -352,16 +351,12 @@ def same(one: Any, two: Any) -> bool:
 
 @dataclass(frozen=True)
 class WritingOutcome:
-    """
-    :param unfinished: kills that left an unfinished checkpoint behind
-    :param unloadable: kills after which the newest checkpoint was not intact
-    :param older: kills after which it was older than the last one announced
-    """
+    """Numbers of kills."""
 
     kills: int
-    unfinished: int
-    unloadable: int
-    older: int
+    unfinished: int  # that left an unfinished checkpoint behind
+    unloadable: int  # after which the newest checkpoint was not intact
+    older: int  # after which it was older than the last one announced
     first_reason: str = ""
 
     @property
@@ -422,11 +417,12 @@ def kill_writers(folder: Path, kills: int, seed: int) -> WritingOutcome:
         delay = moments.uniform(0.0, duration)
         while time.monotonic() - began < delay and announced.value == number:
             time.sleep(0.0002)
-        if announced.value != number:  # written faster than expected
+        # Kills are spread over the time of a write, which is learned from writes that ended first.
+        if announced.value != number:
             duration = 0.8 * duration + 0.2 * (time.monotonic() - began)
         process.kill()
         process.join()
-        if not writing.value:
+        if not writing.value:  # it ended just before the kill: not the moment that is tested
             continue
         done += 1
         unfinished += any(folder.rglob("*.part"))
@@ -486,6 +482,7 @@ def _train_and_crash(
             os.kill(os.getpid(), signal.SIGKILL)
         seen.append(f"{event} {Path(os.fsdecode(arguments[_OPERATIONS[event]])).name}")
 
+    # audit hooks see what every library does, and nothing has to be patched
     sys.addaudithook(watch)
     train_run(config, root, show="nothing")
     if record is not None:
@@ -563,7 +560,7 @@ def faults(
     check_whole_number("--write-kills", write_kills, 0)
     if n_timesteps is not None:
         check_whole_number("-n", n_timesteps, 100)
-    for kind, names, known in (("task", tasks, TASKS), ("algorithm", algos, ALGORITHMS)):
+    for kind, names, known in (("task", tasks, TASKS), ("algorithm", algos, DISCRETE)):
         for name in names:
             if name not in known:
                 raise InvalidArgument(f"unknown {kind} {name!r}; known: {', '.join(known)}")
@@ -580,8 +577,12 @@ def faults(
             print(f"{task} {algo}: {counts} {last.first_difference}".rstrip(), flush=True)
     failed = any(result.differences for result in results)
     if results:
-        _show(results)
-        _write_csv(root / "faults.csv", results)
+        table = pd.DataFrame(results)
+        shown = table.drop(columns="first_difference").astype(str)
+        columns = [str(name).replace("_", " ") for name in shown]
+        title = "Killed and resumed, compared with an undisturbed run"
+        print_table(title, columns, shown.to_numpy().tolist(), text=2)
+        table.to_csv(root / "faults.csv", index=False)
         print(f"written: {root / 'faults.csv'}")
     if write_kills:
         outcome = kill_writers(root / "writing", write_kills, seed)
@@ -595,25 +596,6 @@ def faults(
             print("\n".join(f"  {point}: {', '.join(found)}" for point, found in wrong.items()))
             failed = failed or bool(wrong)
     return int(failed)
-
-
-def _show(results: list[Result]) -> None:
-    table = Table(title="Killed and resumed, compared with an undisturbed run")
-    columns = ("task", "algo", "timesteps", "kills", "resumes", "lost_steps", "differences")
-    for column in columns:
-        justify: Any = "left" if column in ("task", "algo") else "right"
-        table.add_column(column.replace("_", " "), justify=justify)
-    for result in results:
-        table.add_row(*(str(getattr(result, column)) for column in columns))
-    Console().print(table)
-
-
-def _write_csv(path: Path, results: list[Result]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(asdict(results[0])))
-        writer.writeheader()
-        writer.writerows(asdict(result) for result in results)
 
 
 def main() -> int:

@@ -6,25 +6,23 @@ Rewards from 1e-3 to 1e30, sparse, NaN; constant and NaN observations; 1 and 500
 of one step and without end.
 """
 
-import csv
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 import torch as th
 from gymnasium import spaces
-from rich.console import Console
-from rich.table import Table
 from stable_baselines3.common.logger import KVWriter, Logger
 
-from sb3_cpp import ALGORITHMS
+from sb3_cpp import ALGORITHMS, RegularizedDQN
+from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.cli import CommandLine, run_command
-from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.deep.health import NonFiniteLoss
 
 
@@ -57,6 +55,10 @@ SCENARIOS = {
     "infinite reward": Scenario(reward=math.inf),
     "NaN observations": Scenario(observation="nan"),
 }
+
+
+# those that can act in StressEnv
+DISCRETE = {name: cls for name, cls in ALGORITHMS.items() if issubclass(cls, RegularizedDQN)}
 
 
 class StressEnv(gym.Env[np.ndarray, int]):
@@ -111,13 +113,12 @@ class _Watch(KVWriter):
 
 @dataclass(frozen=True)
 class StressResult:
-    """:param outcome: "learned", "refused", "silent NaN" or "crashed"
-    :param note: the refusal, the names of the NaN values, or the error"""
+    """What one algorithm did in one scenario."""
 
     scenario: str
     algo: str
-    outcome: str
-    note: str = ""
+    outcome: str  # learned, refused, silent NaN or crashed
+    note: str = ""  # the refusal, the names of the NaN values, or the error
 
     @property
     def held(self) -> bool:
@@ -128,7 +129,7 @@ def stress_one(scenario: str, algo: str, n_timesteps: int = 1000, seed: int = 0)
     """Train one algorithm in one scenario."""
     watch, model = _Watch(), None
     try:
-        model = ALGORITHMS[algo](
+        model = DISCRETE[algo](
             "MlpPolicy",
             StressEnv(SCENARIOS[scenario]),
             learning_starts=100,
@@ -142,10 +143,12 @@ def stress_one(scenario: str, algo: str, n_timesteps: int = 1000, seed: int = 0)
         model.learn(n_timesteps, log_interval=1)
         model.logger.dump()
     except (NonFiniteLoss, InvalidArgument) as error:
+        # a refusal that comes after the weights are lost is none
         found = _not_finite_weights(model)
         return StressResult(
             scenario, algo, "silent NaN" if found else "refused", ", ".join(found) or str(error)
         )
+    # anything else is what the study looks for, and must not end it
     except Exception as error:
         return StressResult(scenario, algo, "crashed", f"{type(error).__name__}: {error}")
     found = [*sorted(watch.found), *_not_finite_weights(model)]
@@ -163,7 +166,7 @@ def stress(
     """Train all of them and print a table; returns the exit code: 0 if each learned or refused."""
     check_number("-n", n_timesteps, 1)
     check_number("--seed", seed, 0)
-    for name, known in ((worlds, SCENARIOS), (algos, ALGORITHMS)):
+    for name, known in ((worlds, SCENARIOS), (algos, DISCRETE)):
         for entry in name:
             if entry not in known:
                 raise InvalidArgument(f"unknown name {entry!r}; known: {', '.join(known)}")
@@ -171,30 +174,24 @@ def stress(
     if path is not None and (path.exists() or path.suffix != ".csv"):
         raise InvalidArgument(f"--out must be a new file ending in .csv, got {out!r}")
     th.set_num_threads(1)
-    chosen = list(algos or ALGORITHMS)
+    chosen = list(algos or DISCRETE)
     results = [
         stress_one(scenario, algo, n_timesteps, seed)
         for scenario in worlds or SCENARIOS
         for algo in chosen
     ]
-    table = Table(title="Stress: environments that are hard on arithmetic")
-    for column in ("world", *chosen):
-        table.add_column(column)
-    for scenario in dict.fromkeys(result.scenario for result in results):
-        table.add_row(
-            scenario, *(result.outcome for result in results if result.scenario == scenario)
-        )
-    Console().print(table)
+    table = pd.DataFrame(results)
+    wide = table.pivot(index="scenario", columns="algo", values="outcome")
+    wide = wide.loc[list(dict.fromkeys(table.scenario)), chosen].reset_index()
+    title = "Stress: environments that are hard on arithmetic"
+    print_table(title, ["world", *chosen], wide.to_numpy().tolist(), text=len(wide.columns))
     for note in dict.fromkeys(
         f"{r.scenario}, {r.algo}, {r.outcome}: {r.note}" for r in results if r.note
     ):
         print(note)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(asdict(results[0])))
-            writer.writeheader()
-            writer.writerows(asdict(result) for result in results)
+        table.to_csv(path, index=False)
         print(f"written: {path}")
     return int(not all(result.held for result in results))
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 
+from benchmarks import stress
 from benchmarks.faults import TASKS, crash_config, crash_points, differences, run_case, same
+from sb3_cpp import ALGORITHMS, RegularizedDQN
 from sb3_cpp.checkpointing import state, store
 from sb3_cpp.training.run import find_checkpoint, make_run_environment, train_run
 from tests.training.small_runs import small_config
@@ -134,6 +136,13 @@ def test_a_run_survives_a_kill_before_any_file_operation(tmp_path: Path) -> None
     assert wrong == {}
     assert len(operations) > 90
     assert tried >= 10
+
+
+def test_by_default_only_algorithms_that_can_act_there_are_tried() -> None:
+    """All tasks have discrete actions, which CautiousSAC refuses."""
+    chosen = {algo for task in TASKS.values() for algo in task.algos} | set(stress.DISCRETE)
+    assert chosen
+    assert all(issubclass(ALGORITHMS[algo], RegularizedDQN) for algo in chosen)
 
 
 def test_missing_extras_are_named_before_anything_is_printed(
