@@ -1,5 +1,6 @@
-"""SB3's own DQN on Atari with a million transitions in 7 GB instead of 56: only the buffer class and
-the environment change.
+"""SB3's own DQN on Atari with a million transitions in 7 GB instead of 56.
+
+Only the buffer class and the environment change.
 
 Try it with `--timesteps 2000 --buffer-size 2000`; without arguments it is the usual training of ten
 million steps.

@@ -1,8 +1,8 @@
 """The mixing coefficient zeta in deep learning: measured at every gradient step, set at every
 target update."""
 
-import importlib
 import math
+import sys
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
@@ -130,17 +130,17 @@ def name_of_rule(rule: Rule) -> str:
 
 
 def rule_from_name(name: str) -> Rule:
-    """The function behind ``module:function``."""
+    """The function behind ``module:function``, of a module that is already imported.
+
+    A saved model must not choose what is imported.
+    """
     module, _, path = name.partition(":")
-    try:
-        found: object = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-        if callable(found):
-            return found
-    except (ImportError, AttributeError, ValueError):
-        pass
-    raise InvalidArgument(
-        f"zeta must be a function that can be imported, got {name!r}; "
-        "give it again, as in load(path, zeta=my_rule)"
-    )
+    found: object = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise InvalidArgument(
+            f"zeta must be a function of an imported module, got {name!r}; "
+            "import it, or give it again, as in load(path, zeta=my_rule)"
+        )
+    return found

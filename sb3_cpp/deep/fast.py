@@ -48,7 +48,7 @@ def mkl_is_slow() -> bool:
 
 
 class OneDnnLinear(th.autograd.Function):
-    """``F.linear`` by oneDNN, which runs at full width on AMD too: 1.6 to 2.2 times faster there."""
+    """``F.linear`` by oneDNN, which runs at full width on AMD too: 1.6 to 2.2 times as fast."""
 
     LEAST_PRODUCTS = 1_000_000  # below, oneDNN's overhead of 10 us outweighs it
 

@@ -1,10 +1,11 @@
-"""Adam's step without its bookkeeping, which takes longer than the arithmetic where networks are small."""
+"""Adam's step without its bookkeeping, which costs more than the arithmetic of small networks."""
 
 from typing import Any, NamedTuple
 
 import torch as th
 
-CLEAR_EVERY = 100  # steps: too few for a mean above TINY to leave the normal range, since 0.9^100 is 3e-5 and 1e-38 the end
+# In 100 steps a mean above TINY shrinks by 0.9^100 = 3e-5 at most, and stays a normal number
+CLEAR_EVERY = 100
 TINY = {"exp_avg": 1e-30, "exp_avg_sq": 1e-36}
 
 
@@ -19,10 +20,11 @@ class _Group(NamedTuple):
 
 
 class FusedAdam:
-    """Steps of an optimiser; if it is a fused Adam that nobody has changed, by torch's own kernel for its arithmetic.
+    """Steps of an optimiser; if it is a plain fused Adam, by torch's kernel for its arithmetic.
 
-    The weights and the optimiser's state are the same to the bit as after ``optimizer.step()``. Everything that is asked for
-    each time there (defaults, hooks, profiling, new parameters) is asked for once here, and again when the state was loaded.
+    Weights and optimiser state are equal to the bit to ``optimizer.step()``. What that checks at
+    every step (defaults, hooks, profiling, new parameters) is checked once here, and again when
+    the state was loaded.
     """
 
     def __init__(self, optimizer: th.optim.Optimizer) -> None:
@@ -89,7 +91,7 @@ class FusedAdam:
         )
 
     def _has_gathered(self) -> bool:
-        """Whether the state is at hand, gathering it where it is new; Adam makes it at the first step of a parameter."""
+        """Gather the state if it is new; False before Adam's first step, which creates it."""
         groups, state = self.optimizer.param_groups, self.optimizer.state
         if self._state is state and len(self._groups) == len(groups):
             return True
@@ -117,7 +119,8 @@ class FusedAdam:
 def lay_out_like_parameters(optimizer: th.optim.Optimizer) -> None:
     """Give what the optimiser remembers of a parameter the order in memory that the parameter has.
 
-    A fused kernel takes both as they lie there, so a state saved with images channels-last would be read wrongly otherwise.
+    A fused kernel reads both as they lie in memory, so a state saved channels-last would be
+    misread otherwise.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
@@ -130,10 +133,11 @@ def lay_out_like_parameters(optimizer: th.optim.Optimizer) -> None:
 
 
 def clear_tiny_moments(optimizer: th.optim.Optimizer) -> None:
-    """Set what Adam remembers of gradients long gone to 0, before it gets so small that processors take ten times as long.
+    """Set vanishing moments to 0, before they become denormal: those take ten times as long.
 
-    The mean of a weight that has no gradient any more (behind a dead unit) halves every seven steps and then stays at the
-    smallest denormal number for ever. Below TINY it moves no weight; with an unusual ``eps`` it could, and then it is kept.
+    The moment of a weight behind a dead unit halves every seven steps and then stays at the
+    smallest denormal number for ever. Below TINY it moves no weight; with an unusual ``eps`` it
+    could, and then it is kept.
     """
     for group in optimizer.param_groups:
         if type(optimizer) is not th.optim.Adam or group["eps"] < 1e-10:

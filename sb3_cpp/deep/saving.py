@@ -37,7 +37,8 @@ def check_saved_as(model: "RegularizedDQN | CautiousSAC") -> None:
         parent = "SAC" if isinstance(model, SAC) else "DQN"
         raise InvalidArgument(
             f"path must be a model that {name} saved with sb3_cpp 0.2 or later, got one of an "
-            f"older version or of SB3's {parent}; {name}(...).set_parameters(path, exact_match=False) "
+            f"older version or of SB3's {parent}; "
+            f"{name}(...).set_parameters(path, exact_match=False) "
             "takes over the weights that fit"
         )
     if model.saved_as != saved_as(model):

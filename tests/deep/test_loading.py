@@ -133,7 +133,7 @@ def test_a_function_as_zeta_is_saved_by_its_name(tmp_path: Path) -> None:
     model.zeta = lambda estimate: 0.5
     model.save(tmp_path / "model")
     with pytest.raises(
-        ValueError, match=r"zeta must be a function that can be imported, got .*lambda"
+        ValueError, match=r"zeta must be a function of an imported module, got .*lambda"
     ):
         DeepCPP.load(tmp_path / "model", device="cpu")
     assert DeepCPP.load(tmp_path / "model", device="cpu", zeta=half).caution.zeta == 0.5

@@ -1,8 +1,8 @@
 """Every Python block and every command of the README and the pages runs as it is written.
 
 Blocks of one page run in order in one folder, as a reader would type them. A comment above a block
-shortens or excuses it: ``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that must
-be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the slow
+shortens or excuses it: ``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that
+must be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the slow
 tier, ``file name`` writes the block to a file.
 """
 
@@ -19,7 +19,8 @@ from sb3_cpp import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
-    r"(?:^<!-- test: (?P<marker>[^\n]*) -->\n)?^```(?P<language>python|bash|yaml)\n(?P<text>.*?)^```$",
+    r"(?:^<!-- test: (?P<marker>[^\n]*) -->\n)?"
+    r"^```(?P<language>python|bash|yaml)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 

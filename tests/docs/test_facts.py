@@ -1,4 +1,4 @@
-"""Names in the documentation are those of the code: algorithms, extras, commands, logged metrics."""
+"""Names in the documentation are those of the code: algorithms, extras, commands, metrics."""
 
 import re
 from pathlib import Path

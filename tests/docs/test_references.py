@@ -13,7 +13,8 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # A path from the root of the repository, in backticks or as the program of a command
 FILE = re.compile(
-    r"(?:`|python )((?:configs|docs|examples|results|scripts|sb3_cpp|tests|benchmarks)/[\w./*{},-]+)"
+    r"(?:`|python )"
+    r"((?:configs|docs|examples|results|scripts|sb3_cpp|tests|benchmarks)/[\w./*{},-]+)"
 )
 # A method of a class that a page shows
 CODE = re.compile(r"\{literalinclude\} (\S+)\n:pyobject: \w+\.(\w+)")
@@ -58,7 +59,8 @@ def test_missing_files_anchors_and_programs_are_found(tmp_path: Path) -> None:
     (tmp_path / "code.py").write_text("class A:\n    def here(self): ...\n", encoding="utf-8")
     (tmp_path / "page.md").write_text(
         "[a](other.md) [b](other.md#a-heading-one) [c](missing.md) [d](other.md#two)\n"
-        "`configs/missing.yml` `sb3_cpp/DangerGridworld-v0`\n```bash\npython scripts/missing.py\n```\n"
+        "`configs/missing.yml` `sb3_cpp/DangerGridworld-v0`\n"
+        "```bash\npython scripts/missing.py\n```\n"
         "```{literalinclude} code.py\n:pyobject: A.gone\n```\n",
         encoding="utf-8",
     )
