@@ -1,4 +1,4 @@
-"""A folder of checkpoints, each complete or not there at all; the last two are kept.
+"""A folder of checkpoints, each complete or not there at all; the last two are kept. Resuming.
 
 ``<folder>/000007/`` holds ``model.zip`` (SB3's own format), ``state.pkl`` and ``manifest.json``;
 the replay buffer lies in ``<folder>/segments/``. A checkpoint is written as ``000007.part``,
@@ -12,13 +12,16 @@ import json
 import os
 import platform
 import shutil
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import cloudpickle
+import gymnasium as gym
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_cpp.checkpointing import buffer as buffers
 from sb3_cpp.checkpointing import state as states
@@ -26,8 +29,14 @@ from sb3_cpp.checkpointing.buffer import DamagedCheckpoint, SavedBuffer, checksu
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.files import naming_path, sync_file, sync_folder
 
+Algorithm = TypeVar("Algorithm", bound=BaseAlgorithm)
+
 MODEL, STATE, MANIFEST = "model.zip", "state.pkl", "manifest.json"
 FORMAT = 1
+FOREIGN = (
+    "warning: {} comes from elsewhere, and the pickles in it can run any code "
+    "(a file of weights only cannot)"
+)
 SAVED = "saved"  # manifest's "environment" if its state was saved; otherwise the reason why not
 
 # The checkpoint a resumed model came from, and its buffer there: the next one builds upon both
@@ -219,11 +228,6 @@ class CheckpointStore:
                 path.unlink(missing_ok=True)
 
 
-def remember_source(model: BaseAlgorithm, entry: Path, saved: SavedBuffer | None) -> None:
-    """Note where a resumed model came from."""
-    _SOURCES[model] = (entry.resolve(), saved)
-
-
 def discard(folder: Path) -> None:
     """Remove a folder; if the process dies meanwhile, what is left no longer has its name."""
     # renaming is atomic, removing a folder is not
@@ -232,3 +236,87 @@ def discard(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.replace(folder, trash)
     shutil.rmtree(trash, ignore_errors=True)
+
+
+# --- from a checkpoint back to a model ------------------------------------------------------------
+
+
+def resume(algorithm: type[Algorithm], path: str | Path, env: GymEnv | None = None) -> Algorithm:
+    """The model of a checkpoint, its environment and all random generators as they were.
+
+    :param algorithm: the class that was saved
+    :param path: a folder of checkpoints (the newest is used) or one checkpoint
+    :param env: an environment built as in the saved run; without it, one is made from the
+        specification in the checkpoint
+    """
+    entry = locate(path)
+    try:
+        if read_manifest(entry)["origin"] != origin():
+            print(FOREIGN.format(entry), file=sys.stderr)
+        return load(algorithm, entry, env)
+    except DamagedCheckpoint as error:
+        # not resumed from by itself: the user decides whether to lose those steps
+        other = previous_intact(entry)
+        hint = "no earlier one is intact"
+        if other is not None:
+            hint = f"the one before is intact: resume from {other}"
+        raise DamagedCheckpoint(f"{entry} is damaged ({error}); {hint}") from None
+
+
+def remaining_timesteps(model: BaseAlgorithm) -> int:
+    """Steps until the end of the ``learn()`` that was interrupted."""
+    return max(model._total_timesteps - model.num_timesteps, 0)
+
+
+def previous_intact(entry: Path) -> Path | None:
+    """The newest intact checkpoint before this one; nothing is changed."""
+    earlier = [other for other in entries(entry.parent) if other.name < entry.name]
+    for other in reversed(earlier):
+        try:
+            verify(other)
+        except DamagedCheckpoint:
+            continue
+        return other
+    return None
+
+
+def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> Algorithm:
+    """The model of one checkpoint, every part of it checked before it is unpickled."""
+    manifest = read_manifest(entry)
+    if manifest["algorithm"] != algorithm.__name__:
+        raise InvalidArgument(
+            f"{entry} is a checkpoint of {manifest['algorithm']}, not of {algorithm.__name__}"
+        )
+    # Unpickling runs whatever the file says, so it comes after the checksums.
+    files = read_files(entry, manifest)
+    state: dict[str, Any] = cloudpickle.loads(files[STATE])
+    env = _make_env(entry, state) if env is None else env
+    model = algorithm.load(io.BytesIO(files[MODEL]), env=env)
+    saved = None
+    if isinstance(model, OffPolicyAlgorithm) and model.replay_buffer is not None:
+        buffer, steps = model.replay_buffer, model.num_timesteps // model.n_envs
+        arrays = buffers.read(entry.parent, manifest["arrays"], buffers.arrays_of(buffer))
+        buffers.restore(buffer, state["buffer"], arrays)
+        saved = SavedBuffer(manifest["arrays"], id(buffer), buffer.pos, steps)
+    _SOURCES[model] = (entry.resolve(), saved)  # the next checkpoint builds upon this one
+    if manifest["environment"] != SAVED:
+        reason = manifest["environment"]
+        print(f"not exact: the environment starts a new episode, because {reason}", file=sys.stderr)
+    # last, because building the model and its environment drew random numbers
+    states.restore(model, state)
+    return model
+
+
+def read_normalization(entry: Path) -> list[tuple[Any, Any]]:
+    """The statistics ``(obs_rms, ret_rms)`` of each VecNormalize around a checkpoint's env."""
+    state = cloudpickle.loads(read_files(entry, read_manifest(entry))[STATE])
+    return state.get("normalization", [])
+
+
+def _make_env(entry: Path, state: dict[str, Any]) -> gym.Env[Any, Any]:
+    try:
+        return gym.make(state["spec"])
+    except Exception as error:  # no specification, or a package that is not imported
+        raise InvalidArgument(
+            f"env must be given: that of {entry} cannot be made again ({error})"
+        ) from None

@@ -18,7 +18,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from sb3_cpp.checkpointing.loading import FOREIGN, read_normalization
+from sb3_cpp.checkpointing.store import FOREIGN, read_normalization
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed, require
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.deep.masks import MaskedPolicy, RecordMasks

@@ -25,7 +25,6 @@ from sb3_cpp.checkpointing import (
     DamagedCheckpoint,
     Interruption,
     TrainingInterrupted,
-    loading,
     store,
 )
 from sb3_cpp.checks import InvalidArgument
@@ -282,9 +281,9 @@ def _load_checkpoint(
     """Load a checkpoint. If it is damaged, load the one before: the results will be the same. The
     damaged one is removed with the next checkpoint, when this process holds the run's lock."""
     try:
-        return loading.load(algorithm, checkpoint, env), checkpoint
+        return store.load(algorithm, checkpoint, env), checkpoint
     except DamagedCheckpoint as error:
-        previous = loading.previous_intact(checkpoint)
+        previous = store.previous_intact(checkpoint)
         if previous is None:
             raise DamagedCheckpoint(
                 f"{checkpoint} is damaged ({error}); no earlier one is intact"
@@ -294,7 +293,7 @@ def _load_checkpoint(
             f"{checkpoint} is damaged ({error}); going on from the one before, at step {step:,}",
             file=sys.stderr,
         )
-        return loading.load(algorithm, previous, env), previous
+        return store.load(algorithm, previous, env), previous
 
 
 def _stored_hyperparameters(source: Path) -> dict[str, Any]:
@@ -347,7 +346,7 @@ def train_run(
         )
     if source is not None and not extends:
         if not _is_inside(source, Path(root)):  # a user's own runs need no warning
-            print(loading.FOREIGN.format(source), flush=True)
+            print(store.FOREIGN.format(source), flush=True)
         values = _stored_hyperparameters(source)
         config = replace(config, start_from=str(source), hyperparameters=values)
     # Only the length of a run may change when it is extended
