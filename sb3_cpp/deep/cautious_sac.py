@@ -107,10 +107,10 @@ class CautiousSAC(SAC):
         automatic ``ent_coef``, and so the scale of the reward; the share of the KL is
         ``alpha = kl_coef / (1 + kl_coef)``
     :param iteration_interval: environment steps of one iteration
-    :param zeta: mixing coefficient of the new policy: a fixed number in [0, 1]; or "typical",
-        E-SPI's ``A / (delta * range)`` measured on batches, with the mean L1 distance of the
-        policies (its bound by the KL) for delta and the standard deviation of the advantages for
-        their range; or a function of :class:`~sb3_cpp.deep.caution.Estimate`
+    :param zeta: mixing coefficient of the new policy: "typical" is E-SPI's ``A / (delta * range)``
+        measured on batches, with the mean L1 distance of the policies (its bound by the KL) for
+        delta and the standard deviation of the advantages for their range; or a function of
+        :class:`~sb3_cpp.deep.caution.Estimate`; or a fixed number in [0, 1]
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of the running maximum M_K of its scale, in [0, 1)
     """
@@ -154,8 +154,8 @@ class CautiousSAC(SAC):
         device: th.device | str = "auto",
         *,
         kl_coef: float = 1.0,
-        iteration_interval: int = 250,
-        zeta: str | float | Rule = 0.3,
+        iteration_interval: int = 100,
+        zeta: str | float | Rule = "typical",
         rho1: float = 0.99,
         rho2: float = 0.9999,
         _init_setup_model: bool = True,

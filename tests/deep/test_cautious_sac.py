@@ -200,22 +200,23 @@ def test_in_weights_the_mixture_is_exact_for_linear_actors_with_one_deviation():
 
 def test_the_previous_actor_moves_by_zeta_at_every_iteration():
     model = make(zeta=0.25, iteration_interval=20)
-    before: list = []
+    seen: list = []
 
     class Watch(BaseCallback):
-        def _on_step(self):
-            previous = {k: v.clone() for k, v in model.policy.previous_actor.state_dict().items()}
-            before.append((model.iteration, previous))
+        def _on_step(self):  # before the gradient step of this environment step
+            actors = (model.actor, model.policy.previous_actor)
+            weights = [{k: v.clone() for k, v in a.state_dict().items()} for a in actors]
+            seen.append((model.iteration, *weights))
             return True
 
     model.learn(101, callback=Watch())
     # K = 1 after 60 steps (learning starts after 40), then every 20
-    assert [k for k, _ in before] == [0] * 60 + [1] * 20 + [2] * 20 + [3]
-    actor, previous = model.actor.state_dict(), model.policy.previous_actor.state_dict()
-    assert all(value.equal(before[99][1][name]) is False for name, value in previous.items())
-    model.policy.move_previous_actor(0.25)
-    for name, value in model.policy.previous_actor.state_dict().items():
-        th.testing.assert_close(value, 0.75 * before[-1][1][name] + 0.25 * actor[name])
+    assert [k for k, _, _ in seen] == [0] * 60 + [1] * 20 + [2] * 20 + [3]
+    (_, _, before), (_, actor, after) = seen[-2:]
+    for name, value in after.items():
+        assert not value.equal(before[name])
+        th.testing.assert_close(value, 0.75 * before[name] + 0.25 * actor[name])
+    assert all(value.equal(seen[-3][2][name]) for name, value in before.items())
 
 
 def test_the_first_iteration_copies_the_actor():
