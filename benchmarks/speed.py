@@ -76,28 +76,18 @@ class Task:
     """An environment with a network and a ratio of gradient steps to environment steps.
 
     Exploration is at 0.05 throughout: acting costs what it costs during most of a long run.
-
-    :param env: id of the environment
-    :param n_envs: copies stepped together
-    :param threads: of torch
-    :param steps: environment steps of one measurement
-    :param warm_up: gradient steps before the first measurement
-    :param policy: name of the policy
-    :param train_freq: environment steps between two calls of `train`
-    :param gradient_steps: of one call of `train`
-    :param settings: further arguments of every constructor
     """
 
     name: str
     env: str
     n_envs: int
-    threads: int
-    steps: int
-    warm_up: int
+    threads: int  # of torch
+    steps: int  # environment steps of one measurement
+    warm_up: int  # gradient steps before the first measurement
     policy: str
-    train_freq: int = 4
-    gradient_steps: int = 1
-    settings: dict[str, Any] = field(default_factory=dict)
+    train_freq: int = 4  # environment steps between two calls of `train`
+    gradient_steps: int = 1  # of one call of `train`
+    settings: dict[str, Any] = field(default_factory=dict)  # of every constructor
 
     def make(self, algo: str, same_env: bool = False, seed: int = 0, **own: Any) -> DQN:
         """A model as its users have it.
@@ -208,26 +198,13 @@ PEER_TASKS = {"sbx": ("atari", "cartpole", "updates", "updates256", "bursts")}
 
 @dataclass(frozen=True)
 class SpeedSettings:
-    """What is measured.
-
-    :param tasks: names of TASKS
-    :param algos: names of OURS
-    :param peers: names of PEERS, each installed in an environment of its own
-    :param rounds: measurements of every algorithm
-    :param steps: environment steps of one measurement; None for the task's own number
-    :param threads: of torch; None for the task's own number
-    :param atari_env: the game
-    :param same_env: whether SB3's DQN gets our Atari environment and buffer, so that only the
-        learners differ
-    :param eager: whether our gradient steps are not compiled, as in short runs
-    :param precision: of our image networks: "fp32", "bf16" or "auto"
-    :param seed: of models and environments
-    """
+    """What is measured; the command line explains each argument."""
 
     tasks: tuple[str, ...] = ("atari", "minatar", "cartpole")
     algos: tuple[str, ...] = tuple(OURS)
     peers: tuple[str, ...] = ()
     rounds: int = 5
+    # None: the task's own number
     steps: int | None = None
     threads: int | None = None
     atari_env: str = TASKS["atari"].env
@@ -266,10 +243,6 @@ class Peer:
     """An algorithm in an environment of its own: a process that learns when asked and times itself.
 
     The environment sees this one's packages, so that SB3, torch and gymnasium are the same.
-
-    :param name: of PEERS
-    :param task: what it learns
-    :param seed: of the model and the environment
     """
 
     def __init__(self, name: str, task: Task, seed: int) -> None:
@@ -313,6 +286,7 @@ def serve_peer(name: str) -> None:
     settings = json.loads(requests.readline())
     threads = settings["threads"]
     if hasattr(os, "sched_setaffinity"):
+        # JAX takes every core it sees, whatever the number of torch's threads
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
     task = replace(TASKS[settings["task"]], env=settings["env"])
     with torch_threads(threads):
@@ -431,12 +405,10 @@ PARTS = (
 
 
 def timed_calls(model: DQN) -> list[tuple[Any, str, str]]:
-    """(owner, method, part) of what is timed.
-
-    Only methods of the model, of its environment and of its buffer are wrapped: a hook on a network
-    or a changed `step` of torch's optimiser would switch off the fast path of our algorithms, and
-    the parts would describe a run that no user has. SB3's DQN has no other path.
-    """
+    """(owner, method, part) of what is timed."""
+    # Only methods of the model, of its environment and of its buffer are wrapped: a hook on a
+    # network or a changed `step` of torch's optimiser would switch off the fast path of our
+    # algorithms, and the parts would describe a run that no user has. SB3's DQN has no other path.
     optimizer: Any = model.policy.optimizer
     calls: list[tuple[Any, str, str]] = [
         (model.env, "step", "environment"),
@@ -483,16 +455,12 @@ def time_rounds(
 ) -> tuple[list[Round], pd.DataFrame]:
     """In each round each model learns for `steps` steps, then for a quarter of them in parts.
 
-    The order rotates, so that a drift of the machine favours nobody.
-
-    :param models: by name of the algorithm
-    :param steps: environment steps of one measurement
-    :param rounds: number of rounds
     :return: the measurements, and a row (algo, round, part, ms) per part
     """
     results, parts = [], []
     names = list(models)
     for r in range(rounds):
+        # the order rotates, so that a drift of the machine favours nobody
         first = r % len(names)
         for name in names[first:] + names[:first]:
             model = models[name]
@@ -511,11 +479,9 @@ def time_rounds(
 
 
 def gradient_flops(model: DQN, batch_size: int = BATCH_SIZE) -> int:
-    """Operations of the matrix products and convolutions of one gradient step.
-
-    Counted by torch during an eager step, extra forwards of an algorithm included. The model must
-    have learnt before, because the first step of an iteration also measures gradients.
-    """
+    """Operations of the matrix products and convolutions of one gradient step of a learnt model."""
+    # Counted by torch during an eager step, extra forwards of an algorithm included. The model must
+    # have learnt before, because the first step of an iteration also measures gradients.
     with (
         FlopCounterMode(display=False) as counter,
         patch.object(model, "_compile_now", False, create=True),
@@ -538,11 +504,9 @@ def flops_per_step(model: DQN, task: Task) -> float:
 
 
 def peak_rates(seconds: float = 0.2) -> dict[str, dict[str, float]]:
-    """Operations a second by precision and kernel, at the present number of threads.
-
-    torch multiplies float32 matrices by MKL, which may run at half width on processors of another
-    make, and convolves by oneDNN, which can also multiply: the limit is the best of all.
-    """
+    """Operations a second by precision and kernel, at the present number of threads."""
+    # torch multiplies float32 matrices by MKL, which may run at half width on processors of another
+    # make, and convolves by oneDNN, which can also multiply: the limit is the best of all.
     rates: dict[str, dict[str, float]] = {}
     for precision, dtype in (("fp32", th.float32), ("bf16", th.bfloat16)):
         a, b = th.randn(1024, 1024).to(dtype), th.randn(1024, 1024).to(dtype)
@@ -563,7 +527,7 @@ def peak_rates(seconds: float = 0.2) -> dict[str, dict[str, float]]:
 
 
 def _best_time(call: Callable[[], object], seconds: float) -> float:
-    call()
+    call()  # the first call allocates and chooses a kernel
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
         start = time.perf_counter()
@@ -586,17 +550,11 @@ def processor_flags() -> list[str]:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TaskResult:
-    """One task's tables: a row per measurement, per algorithm, per part of a step, per kernel."""
-
-    rounds: pd.DataFrame
-    summary: pd.DataFrame
-    parts: pd.DataFrame
-    rates: pd.DataFrame
+# A task's tables: a row per measurement, per algorithm, per part of a step, per kernel
+TABLES = ("rounds", "summary", "parts", "rates")
 
 
-def measure_task(task: Task, settings: SpeedSettings) -> TaskResult:
+def measure_task(task: Task, settings: SpeedSettings) -> dict[str, pd.DataFrame]:
     """All models in this process, and peers beside it; warmed up, then timed round by round."""
     peers = [name for name in settings.peers if task.name in PEER_TASKS[name]]
     names = [SB3, *settings.algos, *peers]
@@ -609,6 +567,7 @@ def measure_task(task: Task, settings: SpeedSettings) -> TaskResult:
             else:
                 models[name] = task.make(name, settings.same_env, settings.seed, **own)
                 warm_up(models[name], task)
+        # before and after: the clock of a busy or hot machine falls, and the limit is its best rate
         before = peak_rates()
         timed, parts = time_rounds(models, task.steps, settings.rounds)
         after = peak_rates()
@@ -626,7 +585,7 @@ def measure_task(task: Task, settings: SpeedSettings) -> TaskResult:
     rounds = round_table(task.name, timed)
     summary = summary_table(rounds, parts, flops, peaks, task.threads)
     parts.insert(0, "task", task.name)
-    return TaskResult(rounds, summary, parts, rates)
+    return dict(zip(TABLES, (rounds, summary, parts, rates)))
 
 
 def round_table(task: str, timed: Sequence[Round]) -> pd.DataFrame:
@@ -650,11 +609,9 @@ def summary_table(
 ) -> pd.DataFrame:
     """One row per algorithm: medians over rounds, and their share of the machine's limit.
 
-    :param rounds: from `round_table`
     :param parts: rows (algo, round, part, ms)
     :param flops: of one environment step, by algorithm
     :param peaks: best rate of the machine, operations a second, by precision
-    :param threads: of torch
     """
     totals = parts.groupby(["algo", "round"]).ms.sum() if len(parts) else pd.Series(dtype=float)
     rows = []
@@ -692,11 +649,11 @@ def parts_by_algo(parts: pd.DataFrame) -> pd.DataFrame:
     return wide.loc[list(PARTS), list(dict.fromkeys(parts.algo))]
 
 
-def print_report(result: TaskResult) -> None:
+def print_report(result: dict[str, pd.DataFrame]) -> None:
     """The rates of the machine, the speeds, every round, and where the time of a step goes."""
-    summary = result.summary.set_index("algo")
+    summary = result["summary"].set_index("algo")
     task, threads = summary.task.iloc[0], summary.threads.iloc[0]
-    rates = [f"{r.precision} {r.kernel} {r.gflops:.0f}" for r in result.rates.itertuples()]
+    rates = [f"{r.precision} {r.kernel} {r.gflops:.0f}" for r in result["rates"].itertuples()]
     print(f"\n=== {task}, threads {threads} ===\nGFLOP/s: {'; '.join(rates)}")
     print("\nMedians; ratio to SB3's DQN of the same round, above 1 is faster:")
     columns = ["steps_per_s", "ratio", "ratio_min", "ratio_max", "cpu_ratio", "mflop_per_step"]
@@ -704,12 +661,13 @@ def print_report(result: TaskResult) -> None:
     print(summary[columns].to_string(float_format=_significant))
 
     print("\nRatio by round:")
-    ratios = result.rounds.pivot(index="algo", columns="round", values="ratio").loc[summary.index]
-    ratios.loc["load"] = result.rounds.groupby("round").load.mean()
+    rounds = result["rounds"]
+    ratios = rounds.pivot(index="algo", columns="round", values="ratio").loc[summary.index]
+    ratios.loc["load"] = rounds.groupby("round").load.mean()
     print(ratios.to_string(float_format=_significant))
 
     print("\nWhere the time of a step goes, %:")
-    parts = parts_by_algo(result.parts)
+    parts = parts_by_algo(result["parts"])
     shares = 100.0 * parts / parts.sum()
     shares.loc["ms per step"] = parts.sum()
     shares.loc["% of the time without stopwatches"] = 100.0 * summary.parts_over_total
@@ -725,12 +683,8 @@ def _significant(value: float) -> str:
 
 
 def run_speed(settings: SpeedSettings, out: str | Path, force: bool = False) -> Path:
-    """Measure all tasks; write and print the tables (rounds, summary, parts, rates: CSV).
-
-    :param settings: what is measured
-    :param out: folder of the results
-    :param force: write into a folder that holds something else
-    """
+    """Measure all tasks; write the tables as CSV into a folder and print them."""
+    # everything that can fail for a reason known beforehand, before the first measurement
     for name in settings.tasks:
         settings.task(name).check()
     for name in settings.peers:
@@ -747,8 +701,8 @@ def run_speed(settings: SpeedSettings, out: str | Path, force: bool = False) -> 
     for name in settings.tasks:
         print(name, file=sys.stderr)
         results.append(measure_task(settings.task(name), settings))
-    for name in ("rounds", "summary", "parts", "rates"):
-        table = pd.concat([getattr(result, name) for result in results])
+    for name in TABLES:
+        table = pd.concat([result[name] for result in results])
         table.to_csv(folder / f"{name}.csv", index=False)
     for result in results:
         print_report(result)
