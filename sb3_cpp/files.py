@@ -65,6 +65,7 @@ def naming_path(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # libraries raise OSError with a text and no number
         reason = error.strerror or str(error)
         raise OSError(error.errno or errno.EIO, f"could not write {path}: {reason}") from error
 

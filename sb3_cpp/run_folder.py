@@ -163,6 +163,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": platform.system(),
     }
+    # Windows has no sysconf
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         found["memory_gb"] = round(memory / 1e9, 1)
@@ -185,6 +186,7 @@ def _commit() -> str:
     describe = ["describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     command = ["git", "-C", str(Path(__file__).parent), *describe]
     try:
+        # a hanging file system must not hold up a run
         result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return "unknown"

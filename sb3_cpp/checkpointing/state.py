@@ -174,6 +174,7 @@ def capture_environment(env: VecEnv) -> bytes:
     layers = _layers(env)
     if not isinstance(env.unwrapped, DummyVecEnv):
         name = type(env.unwrapped).__name__
+        # a SubprocVecEnv could only be asked for attributes by name, not for all of its state
         raise CannotBeSaved(f"{name} runs its environments outside this process")
     states = []
     for layer in layers:

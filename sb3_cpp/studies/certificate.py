@@ -54,6 +54,7 @@ class CertificateSettings:
     updates: int = 100_000
     seed: int = 0
     iterations: int = 50
+    # no discount of 0 or 1: Theorem 4 divides by gamma, J needs 1-gamma
     gammas: tuple[float, ...] = (0.5, 0.8, 0.9, 0.95, 0.99)
     weights: tuple[tuple[float, float], ...] = (
         (0.0, 1.0),
@@ -127,6 +128,7 @@ def quadratic(product: Callable[[Update, Group], th.Tensor | float]) -> Promise:
     return promise
 
 
+# What each rule assumes delta DeltaA to be at most. The sharper it is, the larger the promise.
 def _actual(update: Update, group: Group) -> th.Tensor:
     return update.evidence.delta * update.evidence.advantage_range
 
@@ -315,6 +317,8 @@ def certify(
         # the next update asks for the same evaluation, which the view keeps
         J_new = view.evaluate(update.log_deployed).J
         gain = J_new - old.J
+        # A negative slack breaks a theorem that holds for every policy: the code would be wrong. A
+        # fall of J breaks only what the rule promises.
         slack, falls = gain - bound, gain < -TOLERANCE
         promised = premise_holds(case, update, group, old.q)
         # A-SPI and CPI cannot fall even where their own bound is not promised
@@ -418,6 +422,7 @@ def run_certificate(settings: CertificateSettings, out: str | Path, force: bool 
     curves.rename_axis("K").to_csv(folder / "progress.csv")
     save_picture(tallies, folder / "certificate.png", settings.seed)
     print_tally(tallies)
+    # written before it is judged: a broken certificate is to be looked at
     failed = [tally.case.name for tally in tallies if tally.failed]
     verdict = "holds: no violation of any guarantee, and the cases with unbounded errors fall"
     print("certificate " + (f"BROKEN by: {'; '.join(failed)}" if failed else verdict))

@@ -91,6 +91,7 @@ class GridworldSettings(world.DangerGrid):
 
     def algorithm(self, algo: str) -> Settings:
         """The algorithms differ in nothing but the coefficient and the kind of mixture."""
+        # the weights of the paper, tau and sigma, as temperature and share of the KL weight
         temperature = self.ent_coef + self.kl_coef
         shared = "scheme exact_constants backups regularized rho1 rho2 error_bound"
         values: dict[str, Any] = {name: getattr(self, name) for name in shared.split()}
@@ -113,6 +114,7 @@ class _Learner:
         self.settings, self.generator = settings, generator
         shape = (settings.trials, settings.n_states, len(world.ACTIONS))
         self.uniform = th.full(shape, 1.0 / len(world.ACTIONS), dtype=th.float64).log()
+        # (trials, S, A, S): every trial learns its own model
         self.counts = th.zeros(*shape, settings.n_states, dtype=th.float64)
         self.returns: dict[str, list[th.Tensor]] = {series: [] for series in SERIES}
         self.danger_visits: dict[str, list[th.Tensor]] = {series: [] for series in SERIES}
@@ -181,6 +183,7 @@ def curve_table(results: Results) -> pd.DataFrame:
 
 def trial_table(results: Results) -> pd.DataFrame:
     """One row per algorithm, series and trial: what the tests of significance compare."""
+    # the oscillation of one trial is one sample; that of the mean curve would hide it
     frames = []
     for algo, curves in results.items():
         for series in SERIES:

@@ -208,7 +208,7 @@ def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) 
     entropy, trials = seed.generate_state(1, np.uint64)[0], settings.part_sizes[part]
     learner = LinearLearner(settings.features(), settings.algorithm(algo), trials)
     start = time.perf_counter()
-    env = PendulumBatch(trials)
+    env = PendulumBatch(trials)  # float32, like the learner's weights
     # torch's generators take signed 64 bits, so the highest bit is dropped
     for iteration in iterate(learner, env, settings.iterations, settings.steps, int(entropy >> 1)):
         record.add(iteration)
@@ -257,6 +257,7 @@ def _learn_part(settings: PendulumSettings, algo: str, part: int, place: int) ->
     except (BadObservation, SingularEquations) as error:
         record.error = str(error)
         return record
+    # in the worker, so that the parts are tried side by side too
     record.solved_greedily = is_upright(drive(settings, record.preferences)).numpy()
     return record
 

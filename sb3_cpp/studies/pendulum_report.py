@@ -119,6 +119,7 @@ def save_figures(
             shown.update(returns)
             norms = {algo: oscillation(curve) for algo, curve in returns.items()}
             save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
+    # a lower floor than the gridworld's: A-SPI's coefficient is 1e-6 here
     figure, (ax,) = new_row(columns=1, width=4.6)
     plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
     save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)
@@ -231,6 +232,7 @@ def save_surfaces(surfaces: Mapping[str, NDArray[np.float64]], path: Path) -> No
             np.arange(shown.shape[1]) * _EVERY + 1, np.arange(1, len(shown) + 1)
         )
         style = {"cmap": "viridis", "vmin": 0.0, "vmax": 1.0, "linewidth": 0}
+        # one colour scale for all algorithms, so that the surfaces can be compared
         ax.plot_surface(steps, iterations, shown, rstride=1, cstride=2, **style)
         ax.set(zlim=(0.0, 1.0), box_aspect=(1.25, 1.0, 0.6))
         ax.view_init(elev=32, azim=-122)
@@ -255,9 +257,11 @@ def swing_up_frames(policy: LinearPolicy, steps: int) -> list[NDArray[np.uint8]]
     return frames
 
 
+# At module level with picklable arguments, because it runs in another process.
 def save_swing_up(policy: LinearPolicy, folder: Path) -> None:
     """``swing_up.png``, frames side by side, and ``swing_up.gif`` at the simulation's speed."""
     frames = swing_up_frames(policy, _GIF_STEPS)
+    # evenly spaced until a little after the pendulum is up; then nothing moves any more
     chosen = np.linspace(0, _STRIP_STEPS - 1, _FRAMES).round().astype(int)
     strip = Image.fromarray(np.concatenate([frames[i] for i in chosen], axis=1))
     strip.save(folder / "swing_up.png", optimize=True)

@@ -275,6 +275,7 @@ def iterate(
     :param observe: from (deployed policy, policy mixed with) to a :class:`View`
     :param generator: source of the noise on Q, if there is any
     """
+    # the chain is pi_K, the sequence of greedy steps; what acts is the mixture
     chain = previous = deployed = log_policy
     q = th.zeros_like(log_policy)
     tracker = rules.AdvantageTracker(settings.rho1, settings.rho2)

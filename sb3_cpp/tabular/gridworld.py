@@ -86,6 +86,7 @@ class DangerGrid:
     @cached_property
     def transition(self) -> th.Tensor:
         """``P(s'|s,a)``, shape (S, 4, S); the goal keeps itself."""
+        # the paper's "random different direction", read as one of the three others
         slip = (1.0 - self.success_probability) / (len(ACTIONS) - 1)
         p = th.zeros(self.n_states, len(ACTIONS), self.n_states, dtype=th.float64)
         for s in range(self.n_states - 1):
