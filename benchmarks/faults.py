@@ -90,7 +90,7 @@ TASKS = {
     ),
     "ale": Task(
         "atari",
-        "SeaquestNoFrameskip-v4",  # where an untrained agent does not live for ever
+        "SeaquestNoFrameskip-v4",  # an untrained agent dies soon
         1000,
         ("cpp",),
         {

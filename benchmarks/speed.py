@@ -460,7 +460,7 @@ def time_rounds(
     results, parts = [], []
     names = list(models)
     for r in range(rounds):
-        # the order rotates, so that a drift of the machine favours nobody
+        # the order rotates, so that a drift of the machine favours no algorithm
         first = r % len(names)
         for name in names[first:] + names[:first]:
             model = models[name]

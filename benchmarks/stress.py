@@ -184,7 +184,7 @@ def stress(
     wide = table.pivot(index="scenario", columns="algo", values="outcome")
     wide = wide.loc[list(dict.fromkeys(table.scenario)), chosen].reset_index()
     title = "Stress: environments that are hard on arithmetic"
-    print_table(title, ["world", *chosen], wide.to_numpy().tolist(), text=len(wide.columns))
+    print_table(title, ["scenario", *chosen], wide.to_numpy().tolist(), text=len(wide.columns))
     for note in dict.fromkeys(
         f"{r.scenario}, {r.algo}, {r.outcome}: {r.note}" for r in results if r.note
     ):

@@ -121,7 +121,7 @@ def write(
 ) -> tuple[SavedBuffer, int]:
     """Add a segment with what changed since ``before`` was written.
 
-    It is not flushed to the disk: nobody needs it before a manifest names it.
+    It is not flushed to the disk: it is needed only when a manifest names it.
 
     :param steps: steps of the vector environment so far
     :return: what is on the disk now, and the bytes written

@@ -26,7 +26,7 @@ class Interruption:
     Outside the main thread (a Dask worker) signals belong to others, and nothing is installed.
 
     :param within: code of the function that reacts to the note. If a signal comes when it no longer
-        runs (it ended with an error, nobody called ``__exit__``), the former handler gets it.
+        runs (it ended with an error, without ``__exit__``), the former handler gets it.
     """
 
     def __init__(self, within: CodeType | None = None) -> None:
@@ -39,7 +39,7 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 former = signal.signal(number, self._note)
-                # SB3 calls no callback when learn() ends with an error, so nobody left that one
+                # SB3 calls no callback when learn() ends with an error, so that one is still installed
                 stale = getattr(former, "__self__", None)
                 if isinstance(stale, Interruption):
                     former = stale._former.get(number, former)
@@ -94,7 +94,7 @@ class CheckpointCallback(BaseCallback):
 
     :param path: folder of the checkpoints; the last two are kept
     :param save_freq: steps between checkpoints; 0 for none but at a signal
-    :param counters: gives what else whoever resumes must know, plain values
+    :param counters: returns further values for the resumed run, plain ones
     :param interruption: of a caller who handles signals, and to whom
         :class:`TrainingInterrupted` is raised; without it, this callback handles them
     :param verbose: 1 prints a line per checkpoint
@@ -163,7 +163,7 @@ class CheckpointCallback(BaseCallback):
         self.interruption.__exit__()
         step = self.model.num_timesteps
         print(f"stopped and saved at step {step:,}: {self.store.folder}", flush=True)
-        # as if nobody had listened: SIGTERM ends the program quietly, Ctrl-C with its exception
+        # as without a handler: SIGTERM ends the program quietly, Ctrl-C with its exception
         if self.interruption.signal == signal.SIGTERM:
             raise SystemExit(self.interruption.exit_code)
         raise KeyboardInterrupt

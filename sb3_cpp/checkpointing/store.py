@@ -133,7 +133,7 @@ class CheckpointStore:
         """Write a checkpoint; when this returns, it is on the disk.
 
         :param model: between two rollouts
-        :param counters: what else whoever resumes must know, plain values
+        :param counters: further values for the resumed run, plain ones
         """
         # Newer checkpoints than the source are damaged ones: numbers go on from the highest.
         self._continue_source(model)

@@ -165,11 +165,7 @@ class LinearLearner:
         return theta, targets
 
     def _gather_evidence(
-        self,
-        buffer: Buffer,
-        targets: th.Tensor,
-        new: th.Tensor,
-        old: Mixture | StatewiseMixture,
+        self, buffer: Buffer, targets: th.Tensor, new: th.Tensor, old: Mixture | StatewiseMixture
     ) -> tabular.Evidence:
         """Advantage of pi_{K+1} over the policy it is mixed with, over the states of the buffer."""
         s, phi = self.settings, buffer.phi

@@ -14,7 +14,7 @@ import torch as th
 
 from sb3_cpp.checks import InvalidArgument, check_number, check_whole_number, require
 
-MAX_FEATURES = 10_000  # beyond it a trial's normal equations alone take gigabytes
+MAX_FEATURES = 10_000  # beyond it one trial's normal equations take gigabytes
 
 StateFeatures = Callable[[np.ndarray], np.ndarray]
 

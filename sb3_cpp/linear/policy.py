@@ -39,8 +39,8 @@ class Mixture:
         mixture.zetas = [*self.zetas, zeta]
         # Drop the oldest members whose weight, in every trial, is below the precision; the oldest
         # one kept stands for them. Otherwise a long run would cost more with every iteration.
-        felt = mixture.weights.cumsum(-1) > th.finfo(zeta.dtype).eps
-        first = int(felt.any(dim=0).nonzero()[0])
+        relevant = mixture.weights.cumsum(-1) > th.finfo(zeta.dtype).eps
+        first = int(relevant.any(dim=0).nonzero()[0])
         mixture.members = mixture.members[first:]
         mixture.zetas = [th.ones_like(zeta), *mixture.zetas[first + 1 :]]
         return mixture

@@ -11,7 +11,7 @@ always      no premise                     E-SPI; CPP in scheme 1 (Lemma 3 is ch
                                            bound (checked too); geometric mixture; state-wise
 lemma 3     KL(new || old) <= 2 C_K        CPP in scheme 2
 advantage   A(s) >= 0 in every state       A-SPI, CPI (without it J still cannot fall)
-never       no promise                     adaptive CPP, CVI, errors that nobody bounds
+never       no promise                     adaptive CPP, CVI, unbounded errors
 =========== ============================== =========================================================
 """
 

@@ -18,7 +18,7 @@ from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_wh
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.studies.figures import STYLES, long_table, plot_bars, plot_zeta, save_comparison
-from sb3_cpp.tabular import gridworld as world
+from sb3_cpp.tabular import gridworld
 from sb3_cpp.tabular.algorithms import Settings, View, iterate
 from sb3_cpp.threads import torch_threads
 
@@ -42,7 +42,7 @@ CPP_RULES = ("adaptive_cpp", "linear_cpp", "cpp")
 
 
 @dataclass(frozen=True)
-class GridworldSettings(world.DangerGrid):
+class GridworldSettings(gridworld.DangerGrid):
     """Everything that decides the numbers; ``configs/gridworld.yml`` gives the sources.
 
     ``ent_coef`` and ``kl_coef`` are the weights of entropy and KL. ``cpp_rule`` is the coefficient
@@ -112,8 +112,8 @@ class _Learner:
 
     def __init__(self, settings: GridworldSettings, generator: th.Generator) -> None:
         self.settings, self.generator = settings, generator
-        shape = (settings.trials, settings.n_states, len(world.ACTIONS))
-        self.uniform = th.full(shape, 1.0 / len(world.ACTIONS), dtype=th.float64).log()
+        shape = (settings.trials, settings.n_states, len(gridworld.ACTIONS))
+        self.uniform = th.full(shape, 1.0 / len(gridworld.ACTIONS), dtype=th.float64).log()
         # (trials, S, A, S): every trial learns its own model
         self.counts = th.zeros(*shape, settings.n_states, dtype=th.float64)
         self.returns: dict[str, list[th.Tensor]] = {series: [] for series in SERIES}
@@ -122,8 +122,8 @@ class _Learner:
     def __call__(self, log_deployed: th.Tensor, log_old: th.Tensor) -> View:
         """One iteration; R_K is the return of the rollout, or its exact expectation."""
         grid, horizon = self.settings, self.settings.horizon
-        episode = world.rollout(grid, log_deployed, horizon, self.generator)
-        expected = world.expected_rollout(grid, log_deployed, horizon)
+        episode = gridworld.rollout(grid, log_deployed, horizon, self.generator)
+        expected = gridworld.expected_rollout(grid, log_deployed, horizon)
         for series, (returns, danger) in zip(SERIES, (episode[1:], expected)):
             self.returns[series].append(returns)
             self.danger_visits[series].append(danger)
@@ -131,7 +131,7 @@ class _Learner:
         # visitation of the present policy.
         self.counts += episode.counts
         visits = episode.counts.sum((-1, -2))
-        model = world.model_from_counts(grid, self.counts, grid.gamma)
+        model = gridworld.model_from_counts(grid, self.counts, grid.gamma)
         return View(model, visits / visits.sum(-1, keepdim=True), None)
 
 

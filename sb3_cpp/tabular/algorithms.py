@@ -1,6 +1,6 @@
 """CVI, CPP, SPI, CPI and state-wise caution in a table: one loop, different rules for ``zeta``.
 
-Update K: observe the world (exactly, or by a rollout), evaluate, improve (regularised greedy step),
+Update K: observe the MDP (exactly, or by a rollout), evaluate, improve (regularised greedy step),
 choose ``zeta``, mix. Three *schemes* say what the mixture is for (CPP Section "Leveraging Policy
 Interpolation"):
 
@@ -151,7 +151,7 @@ RULES: dict[str, Callable[[Evidence, Settings, float], th.Tensor]] = {
 
 
 class View(NamedTuple):
-    """What an update may know of the world."""
+    """What an update may know of the MDP."""
 
     model: MDP  # the MDP itself, or one estimated from samples
     weights: th.Tensor  # d(s), over which advantages are averaged, shape (..., S); sums to 1
@@ -174,7 +174,7 @@ class ExactView:
 
     def __init__(self, mdp: MDP) -> None:
         self.mdp = mdp
-        # shared by whoever checks an update and by the next update: one linear solve, not two
+        # the check of an update and the next update ask for the same policy: one linear solve
         self._last: tuple[th.Tensor, Evaluation] | None = None
 
     def evaluate(self, log_policy: th.Tensor) -> Evaluation:
@@ -295,7 +295,7 @@ def iterate(
         new = improve(q + error, chain, settings)
         q_old = (q if view.q is None else view.q) + error
 
-        # M_K is a maximum over the states met: where nobody goes, Q may be a guess.
+        # M_K is a maximum over the visited states: elsewhere Q may be arbitrary.
         greedy = greedy_advantage(q_old, old)
         tracker.update(
             (view.weights * greedy).sum(-1), greedy.where(view.weights > 0.0, 0.0).amax(-1)

@@ -100,7 +100,7 @@ class DangerGrid:
         return p
 
     def mdp(self, gamma: float) -> MDP:
-        """The same world with expected rewards r(s,a), and none at the goal."""
+        """The same grid with expected rewards r(s,a), and none at the goal."""
         reward = self.transition @ self.entry_reward
         reward[self.goal] = 0.0
         return MDP(self.transition, reward, gamma)
@@ -151,9 +151,9 @@ def expected_rollout(
     grid: DangerGrid, log_policy: th.Tensor, horizon: int
 ) -> tuple[th.Tensor, th.Tensor]:
     """Exact means of return and danger visits: the state distribution, carried forward in time."""
-    world = grid.mdp(gamma=0.0)  # only its rewards and transitions are used
-    p = world.state_transition(log_policy)
-    reward = (log_policy.exp() * world.reward).sum(-1)
+    mdp = grid.mdp(gamma=0.0)  # only its rewards and transitions are used
+    p = mdp.state_transition(log_policy)
+    reward = (log_policy.exp() * mdp.reward).sum(-1)
     state = th.zeros(p.shape[:-1], dtype=th.float64)
     state[..., 0] = 1.0
     returns, danger_visits = th.zeros_like(state[..., 0]), th.zeros_like(state[..., 0])
