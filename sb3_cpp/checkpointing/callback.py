@@ -39,7 +39,7 @@ class Interruption:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 former = signal.signal(number, self._note)
-                # SB3 calls no callback when learn() ends with an error, so that one is still installed
+                # SB3 calls no callback when learn() ends with an error: that one is still there
                 stale = getattr(former, "__self__", None)
                 if isinstance(stale, Interruption):
                     former = stale._former.get(number, former)
