@@ -41,10 +41,10 @@ lint: .venv/dev
 	$(BIN)/mypy sb3_cpp
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-fast: .venv/dev
-	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
 # The published benchmark, from training to the report pages; compare with `git diff results`
 ALGOS := cpp cmdqn cvi mdqn modqn dqn qrdqn ppo a2c

@@ -79,17 +79,3 @@ def test_an_unknown_precision_is_refused():
         ValueError, match="precision must be one of 'fp32', 'bf16', 'auto', got 'fp8'"
     ):
         make("fp8")
-
-
-@pytest.mark.slow
-def test_compiled_bf16_agrees_with_eager_bf16():
-    weights = [
-        th.cat(
-            [
-                p.detach().flatten()
-                for p in make("bf16", compile=choice).learn(60).q_net.parameters()
-            ]
-        )
-        for choice in (False, True)
-    ]
-    assert th.allclose(*weights, atol=2e-3)

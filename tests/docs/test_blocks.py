@@ -2,8 +2,8 @@
 
 Blocks of one page run in order in one folder, as a reader would type them. A comment above a block
 shortens or excuses it: ``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that
-must be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the slow
-tier, ``file name`` writes the block to a file.
+must be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the
+slow tier, ``file name`` writes the block to a file.
 """
 
 import re
