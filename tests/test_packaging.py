@@ -81,7 +81,13 @@ def test_an_editable_install_is_found_from_the_folder_above_the_clone(clone: Pat
         wheel.extractall(site)
     (pth,) = site.glob("*.pth")
     assert pth.read_text(encoding="utf-8").strip() == str(clone)
-    code = f"import site; site.addsitedir({str(site)!r}); import sb3_cpp; print(sb3_cpp.__file__)"
+    code = (
+        "import site, sys\n"
+        # The tests' own environment may hold an editable install of another clone
+        f"sys.path[:] = [path for path in sys.path if path != {str(ROOT)!r}]\n"
+        f"site.addsitedir({str(site)!r})\n"
+        "import sb3_cpp; print(sb3_cpp.__file__)"
+    )
     assert run(code, clone.parent) == str(clone / "sb3_cpp" / "__init__.py")
 
 
