@@ -99,6 +99,7 @@ def test_a_tracked_run_resumes_under_its_id(
     with monkeypatch.context() as patch:
         patch.setattr(MonitorCallback, "_on_step", interrupt)
         assert train("cpp", "CartPole-v1", **settings) == 143
+    time.sleep(1.1)  # W&B names its folders by the second
     assert train("cpp", "CartPole-v1", **settings) == 0
     folder = tmp_path / "classic/cpp/CartPole-v1/seed_0"
     name = (folder / "wandb_id").read_text()
