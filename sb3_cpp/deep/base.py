@@ -58,6 +58,7 @@ from sb3_cpp.deep.saving import (
     fit_average,
     objects_from_names,
     plain_values,
+    refusing_old_files,
     saved_as,
 )
 from sb3_cpp.regularization import log_boltzmann
@@ -648,6 +649,14 @@ class RegularizedDQN(DQN):
         """As SB3's ``save``; of what is ours, plain values only: no pickled classes."""
         with plain_values(self):
             super().save(path, exclude, include)
+
+    @classmethod
+    def load(
+        cls: type[SelfRegularizedDQN], path: Any, *args: Any, **kwargs: Any
+    ) -> SelfRegularizedDQN:
+        """As SB3's ``load``; a file of version 0.1 is refused in one line."""
+        with refusing_old_files(cls):
+            return super().load(path, *args, **kwargs)
 
     def set_parameters(
         self,

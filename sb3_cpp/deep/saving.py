@@ -50,6 +50,20 @@ def check_saved_as(model: "RegularizedDQN | CautiousSAC") -> None:
 
 
 @contextmanager
+def refusing_old_files(cls: type) -> Iterator[None]:
+    """Say in one line that a file holds pickles of classes that this version no longer has."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("sb3_cpp."):
+            raise
+        raise InvalidArgument(
+            f"path must be a model that {cls.__name__} saved with sb3_cpp 0.2 or later, "
+            "got one of an older version; load it with that version"
+        ) from None
+
+
+@contextmanager
 def plain_values(model: "RegularizedDQN | CautiousSAC") -> Iterator[None]:
     """In this context the model's attributes hold names instead of our classes and functions."""
     names: dict[str, Any] = {}

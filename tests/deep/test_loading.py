@@ -164,3 +164,28 @@ def test_no_class_of_ours_is_pickled_in_a_saved_model(tmp_path: Path, name: str)
         code = base64.b64decode(value[":serialized:"])
         named = [str(argument) for _, argument, _ in pickletools.genops(code) if argument]
         assert not any("sb3_cpp" in text for text in named), key
+
+
+class OfVersion01:
+    """Pickled as an object of a module that 0.1 had."""
+
+    def __reduce__(self):
+        return getattr, (ModuleNamed("sb3_cpp.zeta"), "AdvantageTracker")
+
+
+class ModuleNamed:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __reduce__(self):
+        return __import__, (self.name,)
+
+
+def test_a_model_of_version_01_is_refused_in_one_line(tmp_path: Path) -> None:
+    model = MDQN("MlpPolicy", "CartPole-v1", buffer_size=10)
+    model.caution_of_01 = OfVersion01()
+    model.save(tmp_path / "model")
+    with pytest.raises(
+        ValueError, match=r"path must be a model that MDQN saved with .* older version"
+    ):
+        MDQN.load(tmp_path / "model")
