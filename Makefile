@@ -46,23 +46,24 @@ test: lint
 test-fast: .venv/dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
-# The published benchmark, from training to the report pages; compare with `git diff results`
+# The published benchmark, from training to the tables and the figures that the documentation
+# shows; compare with `git diff results`. `sb3-cpp report results/NAME` writes a page with the rest.
 ALGOS := cpp cmdqn cvi mdqn modqn dqn qrdqn ppo a2c
 GAMES := MinAtar/Asterix-v1 MinAtar/Freeway-v1 MinAtar/Seaquest-v1
 GRID := $(BIN)/python scripts/benchmark.py
 publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3) --force && \
-	$(BIN)/python scripts/plot.py results/$(3) -o results/$(3)/figures --formats png --force && \
-	$(BIN)/python scripts/report.py results/$(3) -o results/$(3)/report.html --title "$(4)" --force
+	$(BIN)/python scripts/plot.py results/$(3) -o results/$(3)/figures --formats png \
+		--figures table1 $(4) --force
 
 benchmark: .venv/dev
 	$(GRID) minatar --algos $(ALGOS) dqn_average --envs $(GAMES) --seeds 3 --first-seed 100 --jobs $(JOBS)
 	$(GRID) classic --algos $(ALGOS) --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
 	$(GRID) classic --algos $(ALGOS) --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000 --jobs $(JOBS)
 	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 -n 100000 --jobs $(JOBS)
-	$(call publish,minatar,$(GAMES),minatar,MinAtar: three test games)
-	$(call publish,classic,CartPole-v1,cartpole,CartPole)
-	$(call publish,classic,Acrobot-v1,acrobot,Acrobot)
-	$(call publish,ablation,MinAtar/Breakout-v1,ablation,Ablation of the coefficient)
+	$(call publish,minatar,$(GAMES),minatar,pareto fig4)
+	$(call publish,classic,CartPole-v1,cartpole,pareto)
+	$(call publish,classic,Acrobot-v1,acrobot,)
+	$(call publish,ablation,MinAtar/Breakout-v1,ablation,fig5)
 
 docs: .venv/dev
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -1,32 +1,33 @@
-"""Pages under results/ come from the CSV files there, tables of the documentation from them."""
+"""Tables of results/ come from the CSV files there, tables of the documentation from them."""
 
-import html
+import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from sb3_cpp.analysis.comparison import choose_reference, positions
+from sb3_cpp.analysis.figures import table1, table1_files
 from sb3_cpp.analysis.results import load_results
 from sb3_cpp.analysis.tables import tables_as_markdown
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-WITH_PAGES = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
+WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
 WITHOUT = ("minatar_earlier", "study_cartpole")
 
 
 def test_nothing_is_published_that_is_not_checked_here() -> None:
-    assert sorted(path.name for path in RESULTS.iterdir()) == sorted(WITH_PAGES + WITHOUT)
+    assert sorted(path.name for path in RESULTS.iterdir()) == sorted(WITH_TABLE1 + WITHOUT)
 
 
-@pytest.mark.parametrize("name", WITH_PAGES + WITHOUT)
+@pytest.mark.parametrize("name", WITH_TABLE1 + WITHOUT)
 def test_published_tables_are_those_of_the_csv_files(name: str) -> None:
     assert (RESULTS / name / "tables.md").read_text(encoding="utf-8") == tables_as_markdown(
         load_results(RESULTS / name)
     )
 
 
-@pytest.mark.parametrize("name", WITH_PAGES + WITHOUT)
+@pytest.mark.parametrize("name", WITH_TABLE1 + WITHOUT)
 def test_algorithms_of_an_earlier_version_are_explained(name: str) -> None:
     note = (RESULTS / name / "README.md").read_text(encoding="utf-8")
     algos = {algo for algo in load_results(RESULTS / name).runs.algo if "cpp" in algo}
@@ -47,16 +48,35 @@ def test_cmdqn_has_the_recorded_defaults_of_the_former_class(name: str) -> None:
         assert (defaults["averaging"], defaults["projection_coef"]) == (2000, 10.0)
 
 
-@pytest.mark.parametrize("name", WITH_PAGES)
-def test_published_pages_and_figures_are_of_the_same_results(name: str) -> None:
-    results = load_results(RESULTS / name)
-    page = html.unescape((RESULTS / name / "report.html").read_text(encoding="utf-8"))
-    assert f"<li><b>{len(results.used())}</b> runs compared</li>" in page
-    for line in positions(results, choose_reference(results)):
-        assert line in page
-    figures = {path.name for path in (RESULTS / name / "figures").iterdir()}
-    assert {f"curve_{task.replace('/', '-')}.png" for task in results.used().task} <= figures
-    assert {"fig4.png", "pareto.png", "table1.md"} <= figures
+@pytest.mark.parametrize("name", WITH_TABLE1)
+def test_the_published_table_1_is_that_of_the_csv_files(name: str) -> None:
+    results, folder = load_results(RESULTS / name), RESULTS / name / "figures"
+    files = table1_files(results)
+    assert {path.name for path in folder.iterdir() if path.suffix != ".png"} == files.keys()
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "table1.csv"), table1(results))
+    for file in ("table1.md", "table1.tex"):
+        assert (folder / file).read_text(encoding="utf-8") == files[file]
+
+
+def test_only_figures_that_a_page_shows_are_published() -> None:
+    """The others, and the report page, are drawn from the CSV files by a command."""
+    shown = {
+        (page.parent / target).resolve()
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        for target in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    published = {path for path in RESULTS.rglob("*") if path.suffix in (".png", ".pdf", ".svg")}
+    assert published == {path for path in shown if path.is_relative_to(RESULTS)}
+    assert len(published) >= 4
+    assert not list(RESULTS.rglob("*.html"))
+
+
+def test_make_benchmark_draws_the_published_figures() -> None:
+    calls = re.findall(
+        r"\$\(call publish,[^,]*,[^,]*,(\w+),([^)]*)\)", (ROOT / "Makefile").read_text("utf-8")
+    )
+    drawn = {(name, figure) for name, figures in calls for figure in figures.split()}
+    assert drawn == {(path.parts[-3], path.stem) for path in RESULTS.rglob("*.png")}
 
 
 def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
