@@ -12,10 +12,13 @@ from sb3_cpp.metrics.aggregates import (
 )
 from sb3_cpp.metrics.atari_scores import human_normalised_score
 from sb3_cpp.metrics.learning_curves import (
+    DenoisedOscillation,
     Oscillation,
     area_under_curve,
+    largest_drawdown,
     oscillation,
     oscillation_of_noise,
+    oscillation_without_noise,
 )
 from sb3_cpp.metrics.significance import (
     holm_correction,
@@ -26,6 +29,7 @@ from sb3_cpp.metrics.significance import (
 )
 
 __all__ = [
+    "DenoisedOscillation",
     "Interval",
     "Oscillation",
     "Scores",
@@ -35,9 +39,11 @@ __all__ = [
     "iqm",
     "iqm_difference",
     "iqm_interval",
+    "largest_drawdown",
     "mann_whitney_p_value",
     "oscillation",
     "oscillation_of_noise",
+    "oscillation_without_noise",
     "pareto_front",
     "performance_profile",
     "permutation_p_value",
