@@ -1,7 +1,8 @@
 """RegularizedDQN: SB3's DQN, with what regularised algorithms change turned into hooks."""
 
+import sys
 from collections import defaultdict
-from functools import reduce
+from functools import cache, reduce
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
@@ -70,6 +71,16 @@ DIAGNOSE_EVERY = 100  # gradient steps at least between two diagnostics, which c
 VALUE_LOSSES = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
 
+@cache
+def _say_what_n_steps_leave_out(algorithm: str, n_steps: int) -> None:
+    """Once per process."""
+    print(
+        f"{algorithm} with n_steps={n_steps} leaves out the entropy and KL terms of the skipped "
+        "steps",
+        file=sys.stderr,
+    )
+
+
 class RegularizedDQN(DQN):
     """
     The training loop of all algorithms here. With its own hooks it is SB3's DQN, to the bit.
@@ -108,8 +119,8 @@ class RegularizedDQN(DQN):
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
     }
-    # Whether an n-step return agrees with n steps of this algorithm's own target
-    supports_n_steps: ClassVar[bool] = True
+    # Whether the target has entropy or KL terms, which n-step returns have for one step only
+    has_regularized_target: ClassVar[bool] = False
     # Names of the rules that ``zeta`` may have, in algorithms with a mixing coefficient
     zeta_rules: ClassVar[tuple[str, ...]] = ()
     caution: Caution | None = None
@@ -236,11 +247,8 @@ class RegularizedDQN(DQN):
     def _check_n_steps(self) -> None:
         # Asks the buffer itself, which may have n steps by its own default
         n_steps = max(self.n_steps, getattr(self.replay_buffer, "n_steps", 1))
-        if n_steps > 1 and not self.supports_n_steps:
-            raise InvalidArgument(
-                f"n_steps must be 1 for {type(self).__name__}, got {n_steps}: "
-                "n-step returns leave out the entropy and KL terms of the skipped steps"
-            )
+        if n_steps > 1 and self.has_regularized_target:
+            _say_what_n_steps_leave_out(type(self).__name__, n_steps)
         discount = getattr(self.replay_buffer, "gamma", self.gamma)
         if n_steps > 1 and discount != self.gamma:
             raise InvalidArgument(

@@ -179,8 +179,8 @@ class CompiledUpdate:
             return self._networks[network].call(weights[network], observations)
 
         with th.enable_grad():
-            observations, next_observations, actions, rewards, dones = batch
-            columns = (observations, actions, next_observations, dones, rewards)
+            observations, next_observations, actions, rewards, dones, *discounts = batch
+            columns = (observations, actions, next_observations, dones, rewards, *discounts)
             data = Batch(
                 ReplayBufferSamples(*columns),
                 model.gamma,
@@ -326,4 +326,6 @@ def _tensors(samples: ReplayBufferSamples) -> list[th.Tensor]:
     now, later = samples.observations, samples.next_observations
     assert isinstance(now, th.Tensor)
     assert isinstance(later, th.Tensor)
-    return [now, later, samples.actions, samples.rewards, samples.dones]
+    tensors = [now, later, samples.actions, samples.rewards, samples.dones]
+    # n-step replay has a discount per transition
+    return tensors if samples.discounts is None else [*tensors, samples.discounts]

@@ -42,6 +42,8 @@ class DeepCPP(RegularizedDQN):
     ``alpha=0.9254``, the default), or its formula is wrong (``alpha=0.0746``). M_K is printed as a
     minimum, which sends zeta to 1 for ever (``zeta=1.0``); here it is a maximum.
 
+    With ``n_steps > 1`` the entropy and KL terms of the skipped steps are left out.
+
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`.
 
@@ -58,7 +60,7 @@ class DeepCPP(RegularizedDQN):
         the weight ``c temperature^2``, which puts the KL into the units of the value loss
     """
 
-    supports_n_steps = False
+    has_regularized_target = True
     zeta_rules = ("dcpp", "dcpi", "cpi", "spi")
     caution: Caution
 

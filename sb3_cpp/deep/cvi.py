@@ -27,6 +27,8 @@ class CVI(RegularizedDQN):
     network. With the log-sum-exp as ``m``, which differs by a constant per step and so matters
     where an episode ends, this is unclipped Munchausen DQN.
 
+    With ``n_steps > 1`` the entropy and KL terms of the skipped steps are left out.
+
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`.
 
@@ -35,7 +37,7 @@ class CVI(RegularizedDQN):
     :param backup: value of a state: "mellowmax" (CVI) or "logsumexp"
     """
 
-    supports_n_steps = False
+    has_regularized_target = True
 
     def __init__(
         self,

@@ -23,6 +23,8 @@ class MDQN(RegularizedDQN):
     ``y = r + alpha clip(T log pi-(a|s), l0, 0) + gamma (1-d) T logsumexp(Q-(s') / T)`` with
     ``pi- = softmax(Q- / T)``. The bonus stays on terminal transitions.
 
+    With ``n_steps > 1`` the entropy and KL terms of the skipped steps are left out.
+
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`.
 
@@ -31,7 +33,7 @@ class MDQN(RegularizedDQN):
     :param munchausen_clip: l0 <= 0, lower bound of ``T log pi-``; ``-inf`` does not clip
     """
 
-    supports_n_steps = False
+    has_regularized_target = True
 
     def __init__(
         self,

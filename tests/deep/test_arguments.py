@@ -18,6 +18,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 
 import sb3_cpp
 from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN
+from sb3_cpp.deep.base import _say_what_n_steps_leave_out
 
 BAD = [
     *[
@@ -78,28 +79,23 @@ def test_continuous_actions_are_refused(case):
         case.make(env="Pendulum-v1")
 
 
-@pytest.mark.parametrize("cls", [DeepCPP, CVI, MDQN])
-def test_n_step_returns_are_refused_where_the_target_is_regularised(cls):
-    with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 3"):
-        cls("MlpPolicy", "CartPole-v1", n_steps=3)
-    kwargs = {"n_steps": 2, "gamma": 0.99}
-    with pytest.raises(ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 2"):
-        cls(
-            "MlpPolicy",
-            "CartPole-v1",
-            replay_buffer_class=NStepReplayBuffer,
-            replay_buffer_kwargs=kwargs,
-        )
-    with pytest.raises(
-        ValueError, match=f"n_steps must be 1 for {cls.__name__}, got 3"
-    ):  # the buffer's own default
-        cls("MlpPolicy", "CartPole-v1", replay_buffer_class=NStepReplayBuffer)
+@pytest.mark.parametrize("cls", [DeepCPP, CVI, MDQN, CautiousMDQN])
+def test_n_step_returns_say_once_what_they_leave_out(cls, capsys):
+    _say_what_n_steps_leave_out.cache_clear()
+    kwargs = {"replay_buffer_class": NStepReplayBuffer, "buffer_size": 100}
+    for arguments in ({"n_steps": 3}, {"n_steps": 3}, kwargs):  # the buffer's own default is 3
+        cls("MlpPolicy", "CartPole-v1", **arguments)
+    words = f"{cls.__name__} with n_steps=3 leaves out the entropy and KL terms of the skipped"
+    said = capsys.readouterr().err
+    assert said.count(words) == 1
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("cls", [MoDQN, DeepCPI])
-def test_n_step_returns_work_where_the_maths_allows(cls):
+def test_n_step_returns_leave_nothing_out_without_regularisation(cls, capsys):
     model = cls("MlpPolicy", "CartPole-v1", n_steps=3, buffer_size=500).learn(200)
     assert model._n_updates > 0
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("cls", [MoDQN, DeepCPI])

@@ -305,3 +305,22 @@ def test_bootstrap_uses_the_discount_of_each_transition(mdp, one_hot_env):
     assert batch.bootstrap(th.full((6, 1), 2.0)).numpy().ravel() == pytest.approx(
         expected, abs=1e-6
     )
+
+
+def test_munchausen_target_of_n_steps_has_the_bonus_of_the_first_and_the_entropy_of_the_last(
+    mdp, one_hot_env
+):
+    """y = sum_i gamma^i r_i + alpha clip(T log pi-(a|s)) + gamma^n T logsumexp(Q-(s_n) / T)."""
+    T, alpha, n = 0.3, 0.9, 3
+    model, _ = make(MDQN, mdp, one_hot_env, alpha=alpha, temperature=T)
+    from sb3_cpp.deep.batch import Batch
+
+    discounts = th.full((6, 1), mdp.gamma**n)
+    samples = mdp.samples._replace(discounts=discounts)  # its rewards stand for n-step sums
+    batch = Batch(samples, mdp.gamma, model.q_net, model.q_net_target)
+    soft = T * logsumexp(mdp.target / T, axis=1)
+    one_step = mdp.backup(soft) - mdp.reward
+    bonus = alpha * np.clip(T * log_softmax(mdp.target / T, axis=1), -1.0, 0.0)
+    expected = mdp.reward + mdp.gamma ** (n - 1) * one_step + bonus
+    with th.no_grad():
+        assert model._target(batch).numpy().reshape(3, 2) == pytest.approx(expected, **TOLERANCE)

@@ -80,7 +80,7 @@ VALUES = {
     "behaviour": ["greedy", "5", "null"],
     "optimize_memory_usage": ["maybe", "5"],
     "fast": ["maybe", "5"],
-    "n_steps": ["0", "-1", "3", "x"],
+    "n_steps": ["0", "-1", "x"],
     "stats_window_size": ["0", "x"],
     "seed": ["1"],
     "env": ["CartPole-v1"],
