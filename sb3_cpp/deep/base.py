@@ -280,6 +280,10 @@ class RegularizedDQN(DQN):
         quantities of K to log."""
         return {}
 
+    def _target_rate(self) -> float:
+        """How far a target update moves the target networks towards the online networks."""
+        return self.tau
+
     def _joint_networks(self) -> list[nn.Module]:
         """Target networks that are needed at s and at s'."""
         return []
@@ -420,7 +424,7 @@ class RegularizedDQN(DQN):
             if self._n_updates > 0:
                 self._end_iteration()
             for online, target in self._network_pairs():
-                polyak_update(online.parameters(), target.parameters(), self.tau)
+                polyak_update(online.parameters(), target.parameters(), self._target_rate())
             # Copy running stats, see SB3's issue #996
             polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
 

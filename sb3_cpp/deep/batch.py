@@ -1,5 +1,6 @@
 """A batch of transitions together with the network outputs that the losses need."""
 
+import copy
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -137,6 +138,12 @@ class Batch:
     def gather_actions(self, values: th.Tensor) -> th.Tensor:
         """``values(s, a)`` of the actions in the batch, shape (batch, 1)."""
         return values.gather(1, self.actions)
+
+    def in_units_of(self, unit: float | th.Tensor) -> "Batch":
+        """The same batch, with rewards divided by a unit of value. Computed values are shared."""
+        scaled = copy.copy(self)
+        scaled.rewards = self.rewards / unit
+        return scaled
 
     def bootstrap(self, next_values: th.Tensor) -> th.Tensor:
         """``r + gamma (1-d) v(s')`` for values of shape (batch, 1), with SB3's n-step discounts."""

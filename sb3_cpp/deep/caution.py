@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+import numpy as np
 import torch as th
 
 from sb3_cpp import coefficients
@@ -122,6 +123,57 @@ class Caution:
         for name in ("mean", "maximum"):
             if name in state and not state[name].isnan():
                 setattr(self.tracker, name, state[name].clone())
+
+
+class ReturnScale:
+    """Typical size of a discounted return: the unit in which values are learned.
+
+    It is the root mean square of ``R <- gamma R + r`` over all steps at which R is not 0. Steps
+    before the first reward of an episode do not count: rare rewards are no smaller for it. Rewards
+    times c give c times the unit, so what is learned in this unit does not depend on c.
+    """
+
+    def __init__(self) -> None:
+        self._squares, self._steps = 0.0, 0
+        self._returns = np.zeros(0)  # R, one per environment
+
+    @property
+    def unit(self) -> float:
+        """1 before the first reward."""
+        return math.sqrt(self._squares / self._steps) if self._steps else 1.0
+
+    def observe(self, rewards: np.ndarray, dones: np.ndarray, gamma: float) -> None:
+        """Include one step of every environment."""
+        if len(self._returns) != len(rewards):
+            self.start_episodes(len(rewards))
+        self._returns = gamma * self._returns + rewards
+        # A broken reward must not hide in the unit: it is found, and named, in its batch
+        found = self._returns[np.isfinite(self._returns) & (self._returns != 0.0)]
+        self._squares += float(found @ found)
+        self._steps += len(found)
+        self._returns[dones.astype(bool)] = 0.0
+
+    def start_episodes(self, n_envs: int) -> None:
+        """After a reset of all environments."""
+        self._returns = np.zeros(n_envs)
+
+    def state_dict(self) -> dict[str, th.Tensor]:
+        return {
+            "squares": th.tensor(self._squares, dtype=th.float64),
+            "steps": th.tensor(self._steps),
+            "returns": th.from_numpy(self._returns.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, th.Tensor], strict: bool = True) -> None:
+        """As ``nn.Module.load_state_dict``: without ``strict``, what is missing stays as it is."""
+        if strict and set(state) != set(self.state_dict()):
+            raise RuntimeError(
+                f"the state of the unit must have the keys {', '.join(self.state_dict())}, "
+                f"got {', '.join(state)}"
+            )
+        if set(state) == set(self.state_dict()):
+            self._squares, self._steps = float(state["squares"]), int(state["steps"])
+            self._returns = state["returns"].cpu().numpy().copy()
 
 
 def name_of_rule(rule: Rule) -> str:

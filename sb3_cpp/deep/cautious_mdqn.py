@@ -1,44 +1,59 @@
 """Cautious Munchausen DQN, our own variant of CPP."""
 
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 
-from sb3_cpp.checks import check_number
+from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.caution import Caution, Rule
+from sb3_cpp.deep.caution import Caution, ReturnScale, Rule
 from sb3_cpp.deep.mdqn import MDQN
-from sb3_cpp.regularization import log_boltzmann, log_mixture, projection_loss
+from sb3_cpp.deep.policies import TargetCnnPolicy, TargetMlpPolicy, TargetMultiInputPolicy
 
 
 class CautiousMDQN(MDQN):
     """
-    Munchausen DQN with a mixing coefficient: our own variant of CPP, not the paper's algorithm.
+    Munchausen DQN whose target network moves cautiously and is deployed: our own variant of CPP.
 
-    It learns preferences ``Psi = Q + sigma log pi-`` with Munchausen DQN's target, so that
-    ``pi = softmax(Psi / temperature)`` is exact. To the value loss it adds the projection
-    ``projection_coef temperature^2 E KL( pi || stopgrad[zeta pi + (1-zeta) pi-] )``. Deterministic
-    actions come from an average of the weights. With ``zeta=1`` it learns as :class:`MDQN` does.
+    It learns preferences ``Psi`` with Munchausen DQN's target, so that ``pi = softmax(Psi / T)``
+    is exact. A target update moves the target network only a part of the way,
+    ``theta- <- theta- + zeta (theta - theta-)``. In preferences a mixture is geometric,
+    ``pi~ ~ pi^zeta pi-^(1-zeta)``, which is again a Boltzmann policy: no projection, no weight
+    to tune. The weights' mixture is its cheap version. The target network, which is the mixture, is
+    what deterministic actions come from; exploration follows the online network. The first updates
+    average, ``zeta = 1/K`` where that is more: the random initial network has no weight.
+
+    Values are learned in units of the measured size of a discounted return
+    (:class:`~sb3_cpp.deep.caution.ReturnScale`), and so are the temperature, the clip and the
+    threshold of Huber's loss: rewards times 100 give the same learning curve.
 
     The parameters up to ``device`` are those of DQN, the last ones those of
-    :class:`RegularizedDQN`.
+    :class:`RegularizedDQN`. ``tau`` must be 1: ``zeta`` is the rate of the target network.
 
     :param alpha: weight of the log-policy, the share of the KL weight, in [0, 1)
-    :param temperature: sum of the entropy and the KL weight, > 0, in units of the reward
-    :param munchausen_clip: lower bound of ``temperature log pi-``, <= 0
-    :param zeta: mixing coefficient of the new policy: "typical" is E-SPI's
-        ``A / (delta * range)`` measured on batches, with the mean L1 distance of the step for its
-        maximum and the standard deviation of the advantages for their range; or a function of
-        :class:`~sb3_cpp.deep.caution.Estimate`; or a fixed number in [0, 1]
+    :param temperature: sum of the entropy and the KL weight, > 0, in units of a return
+    :param munchausen_clip: lower bound of ``temperature log pi-``, <= 0, in units of a return
+    :param zeta: mixing coefficient of the new policy: a fixed number in [0, 1]; or "typical",
+        E-SPI's ``A / (delta * range)`` measured on batches, with the mean L1 distance of the step
+        for its maximum and the standard deviation of the advantages for their range; or a function
+        of :class:`~sb3_cpp.deep.caution.Estimate`
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of the running maximum M_K of its scale, in [0, 1)
-    :param projection_coef: weight of the projection, >= 0, of order 1 to 100: smoother or faster
     """
 
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": TargetMlpPolicy,
+        "CnnPolicy": TargetCnnPolicy,
+        "MultiInputPolicy": TargetMultiInputPolicy,
+    }
     zeta_rules = ("typical",)
+    policy: TargetMlpPolicy
     caution: Caution
 
     def __init__(
@@ -57,7 +72,7 @@ class CautiousMDQN(MDQN):
         replay_buffer_kwargs: dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
         n_steps: int = 1,
-        target_update_interval: int = 10_000,
+        target_update_interval: int = 1000,
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
@@ -72,19 +87,18 @@ class CautiousMDQN(MDQN):
         alpha: float = 0.9,
         temperature: float = 0.03,
         munchausen_clip: float = -1.0,
-        zeta: str | float | Rule = "typical",
+        zeta: str | float | Rule = 0.3,
         rho1: float = 0.99,
         rho2: float = 0.9999,
-        projection_coef: float = 10.0,
-        loss: str = "mse",
+        loss: str = "huber",
         behaviour: str = "epsilon_greedy",
-        averaging: int = 2000,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
         _init_setup_model: bool = True,
     ) -> None:
-        self.zeta, self.rho1, self.rho2, self.projection_coef = zeta, rho1, rho2, projection_coef
+        self.zeta, self.rho1, self.rho2 = zeta, rho1, rho2
+        self.return_scale = ReturnScale()
         super().__init__(
             policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
             train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
@@ -92,49 +106,84 @@ class CautiousMDQN(MDQN):
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, alpha=alpha,
             temperature=temperature, munchausen_clip=munchausen_clip, loss=loss,
-            behaviour=behaviour, averaging=averaging, fast=fast, compile=compile,
+            behaviour=behaviour, fast=fast, compile=compile,
             precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
-        self.projection_coef = check_number("projection_coef", self.projection_coef, 0.0)
+        if self.tau != 1.0:
+            raise InvalidArgument(
+                f"tau must be 1.0 for {type(self).__name__}, whose target network moves at the "
+                f"rate zeta, got {self.tau!r}"
+            )
+        if not issubclass(self.policy_class, TargetMlpPolicy):
+            raise InvalidArgument(
+                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
+                f"TargetMlpPolicy for {type(self).__name__}, got {self.policy_class.__name__}"
+            )
         self._make_caution(self.zeta, self.rho1, self.rho2)
 
-    def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
-        log_policy, log_previous = self._policies(batch)
-        # Only the first argument of the KL carries a gradient
-        log_mix = log_mixture(log_policy.detach(), log_previous, batch.coefficients["zeta"])
-        # T^2 puts the KL, whose curvature in Q is 1/T^2, into the units of the value loss
-        weight = self.projection_coef * self.temperature**2
-        projection = weight * projection_loss(log_policy, log_mix)
-        return {**super()._losses(batch, target), "projection": projection}
-
-    def _policies(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
-        log_previous = batch.cached(
-            "log_previous", lambda: log_boltzmann(batch.target_q, self.temperature)
-        )
-        # Cached by the first caller, which may run without gradient; the projection loss needs one
-        with th.enable_grad():
-            log_policy = batch.cached(
-                "log_policy", lambda: log_boltzmann(batch.q, self.temperature)
-            )
-        return log_policy, log_previous
+    def _target(self, batch: Batch) -> th.Tensor:
+        return super()._target(batch.in_units_of(batch.coefficients["unit"]))
 
     def _coefficients(self) -> dict[str, float]:
-        return {"zeta": self.caution.zeta}
+        return {"unit": self.return_scale.unit}
+
+    def _target_rate(self) -> float:
+        # As an average of the first networks: the random one before them has no weight
+        return max(self.caution.zeta, 1.0 / max(self.iteration, 1))
 
     def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Mean advantage of the step from pi- to pi, and ``E L1 * std(A)`` as its scale."""
         log_policy, log_previous = self._policies(batch)
+        log_policy = log_policy.detach()
         # Advantages are those of Q; the network learns Psi = Q + sigma log pi-, clipped as in the
         # target
         bonus = (self.temperature * log_previous).clamp_min(self.munchausen_clip)
         q = batch.q.detach() - self.alpha * bonus
-        change = log_policy.detach().exp() - log_previous.exp()
+        change = log_policy.exp() - log_previous.exp()
         advantages, distances = (change * q).sum(-1), change.abs().sum(-1)
         # correction=0: a batch of one has no other standard deviation
         return advantages.mean(), distances.mean() * advantages.std(correction=0)
 
     def _on_iteration_end(self) -> dict[str, float]:
-        return self.caution.update_zeta(self.iteration, self.gamma)
+        self.policy.target_has_learned.fill_(True)
+        quantities = self.caution.update_zeta(self.iteration, self.gamma)
+        return {**quantities, "zeta": self._target_rate()}
+
+    # --- the unit of the values -------------------------------------------------------------------
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: np.ndarray,
+        new_obs: np.ndarray | dict[str, np.ndarray],
+        reward: np.ndarray,
+        dones: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        self.return_scale.observe(reward, dones, self.gamma)
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        if reset_num_timesteps or self._last_obs is None:  # the environments are reset
+            self.return_scale.start_episodes(self.n_envs)
+        return super()._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+
+    def q_values(self, observation: np.ndarray | dict[str, np.ndarray]) -> np.ndarray:
+        """Preferences of the deployed network, in the units of the reward."""
+        return super().q_values(observation) * self.return_scale.unit
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        modules, variables = super()._get_torch_save_params()
+        return [*modules, "return_scale"], variables

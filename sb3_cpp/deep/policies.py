@@ -97,6 +97,32 @@ class MultiInputPolicy(MlpPolicy, dqn.MultiInputPolicy):
     """The same for dictionaries of observations."""
 
 
+class TargetMlpPolicy(MlpPolicy):
+    """A policy whose deterministic actions are those of its target network.
+
+    Before the first target update that is a random network: the online network acts.
+    """
+
+    target_has_learned: th.Tensor
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # A buffer, so that it is saved with the networks
+        self.register_buffer("target_has_learned", th.tensor(False))
+
+    @property
+    def deployed_network(self) -> QNetwork:
+        return self.q_net_target if self.target_has_learned else self.q_net
+
+
+class TargetCnnPolicy(TargetMlpPolicy, dqn.CnnPolicy):
+    """The same for images: the Nature CNN."""
+
+
+class TargetMultiInputPolicy(TargetMlpPolicy, dqn.MultiInputPolicy):
+    """The same for dictionaries of observations."""
+
+
 class ActingMlpPolicy(MlpPolicy):
     """A policy with a second network of the Q-network's shape, whose largest output is the action.
 

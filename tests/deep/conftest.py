@@ -15,6 +15,7 @@ from sb3_cpp.deep.batch import Batch
 class Case(NamedTuple):
     cls: type[RegularizedDQN]
     kwargs: dict[str, Any]
+    frozen: dict[str, Any] = {"tau": 0.0}  # what keeps the target network from following  # noqa: RUF012
 
     def make(
         self, policy: Any = "MlpPolicy", env: Any = "CartPole-v1", **kwargs: Any
@@ -32,7 +33,7 @@ class Case(NamedTuple):
 CASES = {
     "cpp": Case(DeepCPP, {}),
     "cpp_weighted": Case(DeepCPP, {"projection_coef": 50.0, "averaging": 20}),
-    "cmdqn": Case(CautiousMDQN, {}),
+    "cmdqn": Case(CautiousMDQN, {}, frozen={"zeta": 0.0}),
     "cvi": Case(CVI, {}),
     "mdqn": Case(MDQN, {}),
     "modqn": Case(MoDQN, {}),

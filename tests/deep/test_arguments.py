@@ -47,7 +47,7 @@ BAD = [
     (DeepCPP, "error_bound", -0.1),
     (DeepCPP, "projection_coef", -1.0),
     (CautiousMDQN, "munchausen_clip", 0.5),
-    (CautiousMDQN, "projection_coef", -1.0),
+    (CautiousMDQN, "tau", 0.5),
     *[(CautiousMDQN, "zeta", value) for value in (-0.1, 1.1, "dcpp", math.nan, None)],
     *[(DeepCPP, "zeta", value) for value in ("measured", "linear_cpp", "typical")],
     (CVI, "backup", "max"),

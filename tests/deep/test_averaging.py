@@ -8,10 +8,10 @@ import pytest
 import torch as th
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from sb3_cpp import MDQN, CautiousMDQN, CheckpointCallback, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp import MDQN, CheckpointCallback, DeepCPI, DeepCPP, MoDQN, RegularizedDQN
 from sb3_cpp.deep.averaging import WeightAverage
 
-ALGORITHMS = [DeepCPP, CautiousMDQN, MDQN, MoDQN, DeepCPI, RegularizedDQN]
+ALGORITHMS = [DeepCPP, MDQN, MoDQN, DeepCPI, RegularizedDQN]
 
 
 def make(algorithm=DeepCPP, averaging=20, **kwargs):

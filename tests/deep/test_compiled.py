@@ -35,18 +35,18 @@ SMALL = {
 
 def make(cls=CautiousMDQN, env="CartPole-v1", compile=True, **kwargs):
     env = gym.make(env) if isinstance(env, str) else env
-    return cls("MlpPolicy", env, compile=compile, averaging=20, **{**SMALL, **kwargs})
+    return cls("MlpPolicy", env, compile=compile, **{**SMALL, **kwargs})
 
 
 def weights(model):
     return th.cat([p.detach().flatten() for p in model.policy.parameters()])
 
 
-@pytest.mark.parametrize("name", ["cmdqn", "cpi"])  # two losses; two networks
+@pytest.mark.parametrize("name", ["cpp_weighted", "cmdqn", "cpi"])  # two losses; unit; two networks
 def test_compiled_and_eager_updates_agree(name, tmp_path: Path):
     models, headers = [], []
     for choice in (False, True):
-        model = make(CASES[name].cls, compile=choice)
+        model = make(CASES[name].cls, compile=choice, **CASES[name].kwargs)
         model.set_logger(configure(str(tmp_path / str(choice)), ["csv"]))
         models.append(model.learn(200, log_interval=1))
         headers.append((tmp_path / str(choice) / "progress.csv").read_text().splitlines()[0])

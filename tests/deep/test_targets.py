@@ -154,9 +154,8 @@ def make(cls, mdp, env, **kwargs):
     return model, mdp.load_into(model)
 
 
-@pytest.mark.parametrize("cls", [DeepCPP, CautiousMDQN])
-def test_projection_at_zeta_one_is_exactly_nothing(mdp, one_hot_env, cls):
-    model, batch = make(cls, mdp, one_hot_env, zeta=1.0, alpha=0.3, temperature=0.3)
+def test_projection_at_zeta_one_is_exactly_nothing(mdp, one_hot_env):
+    model, batch = make(DeepCPP, mdp, one_hot_env, zeta=1.0, alpha=0.3, temperature=0.3)
     projection = model._losses(batch, th.zeros(6, 1))["projection"]
     gradients = th.autograd.grad(projection, list(model.q_net.parameters()))
     assert projection.item() == 0.0
@@ -186,19 +185,6 @@ def test_projection_loss_is_the_kl_to_the_mixture_by_itself_or_weighted(
     weight = 1.0 if coef is None else coef * T**2
     assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(
         weight * kl, abs=1e-6
-    )
-
-
-@pytest.mark.parametrize("zeta", [0.0, 0.25])
-def test_projection_of_cautious_mdqn_is_between_boltzmann_policies(mdp, one_hot_env, zeta):
-    T, coef = 0.3, 7.0
-    model, batch = make(
-        CautiousMDQN, mdp, one_hot_env, zeta=zeta, temperature=T, projection_coef=coef
-    )
-    old, new = softmax(mdp.target / T, axis=1), softmax(mdp.online / T, axis=1)
-    kl = (new * np.log(new / (zeta * new + (1 - zeta) * old))).sum(1).mean()
-    assert model._losses(batch, th.zeros(6, 1))["projection"].item() == pytest.approx(
-        coef * T**2 * kl, abs=1e-6
     )
 
 
@@ -254,11 +240,11 @@ def test_zeta_of_the_first_iteration_is_the_papers_formula(mdp, one_hot_env):
 @pytest.mark.parametrize("clip", [-0.1, -np.inf])
 def test_typical_zeta_is_the_advantage_over_mean_distance_times_deviation(mdp, one_hot_env, clip):
     alpha, T = 0.8, 0.3
-    kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip}
+    kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip, "zeta": "typical"}
     model, batch = make(CautiousMDQN, mdp, one_hot_env, **kwargs)
     with th.no_grad():
         model.caution.observe(*model._statistics(batch))
-    model.iteration = 1
+    model.iteration = 1000
     old, new = softmax(mdp.target / T, axis=1), softmax(mdp.online / T, axis=1)
     assert (T * np.log(old) < -0.1).any(), "the test must tell clipped from unclipped"
     q = mdp.online - alpha * np.maximum(T * np.log(old), clip)

@@ -1,0 +1,163 @@
+"""CautiousMDQN: the target network moves by zeta and is deployed; values have a measured unit."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+
+from sb3_cpp import MDQN, CautiousMDQN
+from sb3_cpp.deep.caution import ReturnScale
+from sb3_cpp.deep.policies import MlpPolicy
+
+SMALL = {
+    "buffer_size": 2000,
+    "learning_starts": 40,
+    "target_update_interval": 40,
+    "learning_rate": 1e-3,
+    "policy_kwargs": {"net_arch": [16]},
+    "seed": 0,
+    "device": "cpu",
+}
+
+
+def make(cls=CautiousMDQN, env="CartPole-v1", **kwargs):
+    return cls("MlpPolicy", env, **{**SMALL, **kwargs})
+
+
+def weights(network):
+    return th.cat([p.detach().flatten() for p in network.parameters()]).clone()
+
+
+# --- the target network ---------------------------------------------------------------------------
+
+
+def test_a_target_update_moves_the_target_by_zeta():
+    model = make(zeta=0.25).learn(396)
+    assert model.iteration == 8
+    online, before = weights(model.q_net), weights(model.q_net_target)
+    for _ in range(4):
+        model._on_step()  # step 400 is a target update
+    assert model.iteration == 9
+    assert model.iteration_record["zeta"] == 0.25
+    assert th.allclose(weights(model.q_net_target), before + 0.25 * (online - before), atol=1e-6)
+
+
+def test_first_updates_average_so_that_the_random_network_has_no_weight():
+    model, seen = make(zeta=0.0), []
+    for K in (1, 2, 3):
+        model.learn(80 if K == 1 else 40, reset_num_timesteps=False)
+        # A rollout ends with a gradient step, after the target update of its last step
+        model.learn(0, reset_num_timesteps=False)
+        assert model.iteration == K
+        seen.append(model.iteration_record["zeta"])
+    assert seen == pytest.approx([1.0, 1 / 2, 1 / 3])
+
+
+def test_zeta_one_in_units_of_one_learns_as_mdqn_does():
+    """To the bit: the same target network, and a unit of 1."""
+    theirs = make(MDQN, loss="huber").learn(400)
+    ours = make(zeta=1.0)
+    ours.return_scale.observe = lambda *_: None
+    assert th.equal(weights(ours.learn(400).q_net), weights(theirs.q_net))
+
+
+def test_deterministic_actions_are_those_of_the_target_network(tmp_path):
+    model = make(learning_rate=1e-2).learn(300)
+    observations = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
+    with th.no_grad():
+        target, online = (
+            network(th.from_numpy(observations)).argmax(1).numpy()
+            for network in (model.q_net_target, model.q_net)
+        )
+    assert (target != online).any(), "the test must tell the networks apart"
+    model.save(tmp_path / "model")
+    model.policy.save(tmp_path / "policy")
+    for predictor in (
+        model,
+        model.policy,
+        CautiousMDQN.load(tmp_path / "model"),
+        type(model.policy).load(tmp_path / "policy"),
+    ):
+        assert (predictor.predict(observations, deterministic=True)[0] == target).all()
+    model.exploration_rate = 0.0
+    assert (model.predict(observations, deterministic=False)[0] == online).all()
+
+
+def test_before_the_first_target_update_the_online_network_is_deployed():
+    model = make(target_update_interval=10_000).learn(300)
+    assert model.policy.deployed_network is model.q_net
+    assert make().learn(100).policy.deployed_network is not model.q_net
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"tau": 0.5}, r"tau must be 1\.0 for CautiousMDQN, .*, got 0\.5"),
+        ({"zeta": "dcpp"}, "zeta must be a number in .*, got 'dcpp'"),
+    ],
+)
+def test_arguments_that_would_contradict_zeta_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        make(**arguments)
+
+
+def test_a_policy_that_deploys_another_network_is_refused():
+    with pytest.raises(ValueError, match=r"policy must be .* TargetMlpPolicy .*, got MlpPolicy"):
+        CautiousMDQN(MlpPolicy, "CartPole-v1", **SMALL)
+
+
+# --- the unit of the values -----------------------------------------------------------------------
+
+
+def test_unit_by_hand():
+    """R = 0, 2, 1 + 2 and, in the next episode, 4: the root mean square without the 0."""
+    scale = ReturnScale()
+    assert scale.unit == 1.0
+    for reward, done in ((0.0, False), (2.0, False), (2.0, True), (4.0, False)):
+        scale.observe(np.array([reward]), np.array([done]), gamma=0.5)
+    assert scale.unit == pytest.approx(np.sqrt((2.0**2 + 3.0**2 + 4.0**2) / 3))
+
+
+def test_rare_rewards_are_not_small():
+    scale = ReturnScale()
+    for step in range(1000):
+        last = step % 100 == 99
+        scale.observe(np.array([float(last)]), np.array([last]), gamma=0.99)
+    assert scale.unit == 1.0
+
+
+def test_a_broken_reward_stays_out_of_the_unit():
+    scale = ReturnScale()
+    for reward in (3.0, np.nan, np.inf):
+        scale.observe(np.array([reward]), np.array([False]), gamma=0.0)
+    assert scale.unit == 3.0
+
+
+def learn_with_rewards_times(factor, cls=CautiousMDQN):
+    env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: factor * reward)
+    return make(cls, env).learn(500)
+
+
+@pytest.mark.parametrize("power", [-7, 7])
+def test_rewards_times_a_constant_change_nothing(power):
+    """To the bit for powers of two, which scale floating-point numbers without rounding."""
+    one, other = (learn_with_rewards_times(factor) for factor in (1.0, 2.0**power))
+    assert th.equal(weights(one.q_net), weights(other.q_net))
+    assert th.equal(weights(one.q_net_target), weights(other.q_net_target))
+    observation = one.get_env().reset()
+    assert other.q_values(observation) == pytest.approx(2.0**power * one.q_values(observation))
+
+
+def test_rewards_times_a_constant_change_what_mdqn_learns():
+    """The test above can fail."""
+    one, other = (learn_with_rewards_times(factor, MDQN) for factor in (1.0, 128.0))
+    assert not th.equal(weights(one.q_net), weights(other.q_net))
+
+
+def test_unit_is_saved_and_loaded(tmp_path):
+    model = make().learn(300)
+    model.save(tmp_path / "model")
+    loaded = CautiousMDQN.load(tmp_path / "model")
+    assert loaded.return_scale.unit == model.return_scale.unit != 1.0
+    states = (m.return_scale.state_dict() for m in (model, loaded))
+    assert all(th.equal(a, b) for a, b in zip(*(state.values() for state in states)))
