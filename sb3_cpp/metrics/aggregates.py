@@ -61,11 +61,22 @@ def iqm_difference(
     first: Scores, second: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
 ) -> Interval:
     """IQM of the first minus that of the second, both on the same tasks, with its interval."""
-    a, b, count = _both(first, second)
-    left, right = _iqm(_weights(a)), _iqm(_weights(b))
-    return bootstrap_interval(
-        [*a, *b], lambda v: left(v[:, :count]) - right(v[:, count:]), confidence, draws, seed
-    )
+    return _difference(_iqm, first, second, confidence, draws, seed)
+
+
+def mean_interval(
+    scores: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+) -> Interval:
+    """Mean over runs, tasks weighted equally, with its stratified bootstrap interval."""
+    strata = _strata(scores)
+    return bootstrap_interval(strata, _mean(_weights(strata)), confidence, draws, seed)
+
+
+def mean_difference(
+    first: Scores, second: Scores, confidence: float = 0.95, draws: int = DRAWS, seed: int = 0
+) -> Interval:
+    """Mean of the first minus that of the second, both on the same tasks, with its interval."""
+    return _difference(_mean, first, second, confidence, draws, seed)
 
 
 def probability_of_improvement(
@@ -225,6 +236,25 @@ def _weights(strata: Sequence[Array]) -> Array:
     return np.concatenate(
         [np.full(len(stratum), 1.0 / (len(strata) * len(stratum))) for stratum in strata]
     )
+
+
+def _difference(
+    kind: Callable[[Array], Statistic],
+    first: Scores,
+    second: Scores,
+    confidence: float,
+    draws: int,
+    seed: int,
+) -> Interval:
+    a, b, count = _both(first, second)
+    left, right = kind(_weights(a)), kind(_weights(b))
+    return bootstrap_interval(
+        [*a, *b], lambda v: left(v[:, :count]) - right(v[:, count:]), confidence, draws, seed
+    )
+
+
+def _mean(weights: Array) -> Statistic:
+    return lambda values: np.einsum("dr...,r->d...", values, weights)
 
 
 def _iqm(weights: Array) -> Statistic:

@@ -8,6 +8,8 @@ from sb3_cpp.metrics import (
     iqm,
     iqm_difference,
     iqm_interval,
+    mean_difference,
+    mean_interval,
     performance_profile,
     probability_of_improvement,
 )
@@ -34,6 +36,22 @@ def test_iqm_is_scipys_trimmed_mean_where_four_divides_the_runs() -> None:
 def test_tasks_count_equally_however_many_runs_they_have() -> None:
     once, thrice = {"a": [0.0, 1.0], "b": [2.0, 5.0]}, {"a": [0.0, 1.0] * 3, "b": [2.0, 5.0]}
     assert iqm(once) == pytest.approx(iqm(thrice))
+
+
+def test_means_weigh_tasks_equally() -> None:
+    """(2 + 5) / 2 and (1 + 3) / 2, however many runs a task has."""
+    first, second = {"a": [1.0, 3.0], "b": [3.0, 4.0, 8.0]}, {"b": [3.0, 3.0], "a": [0.0, 2.0]}
+    assert mean_interval(first).estimate == pytest.approx(3.5)
+    difference = mean_difference(first, second)
+    assert difference.estimate == pytest.approx(1.5)
+    assert difference.low < 1.5 < difference.high
+
+
+def test_interval_of_the_mean_of_one_task_is_students_but_for_the_bootstrap() -> None:
+    values = RNG.normal(size=12)
+    interval = mean_interval({"a": values}, draws=20_000)
+    student = stats.t.interval(0.95, 11, values.mean(), stats.sem(values))
+    assert (interval.low, interval.high) == pytest.approx(student, abs=0.06)
 
 
 def test_iqm_of_curves_is_that_of_each_point() -> None:

@@ -7,6 +7,7 @@ from scipy import stats
 from sb3_cpp.metrics import (
     iqm_difference,
     iqm_interval,
+    mean_difference,
     performance_profile,
     probability_of_improvement,
 )
@@ -44,6 +45,19 @@ def test_interval_of_the_difference_covers_the_truth() -> None:
         interval = iqm_difference(first, second, draws=DRAWS, seed=i)
         hits += interval.low <= 0.5 <= interval.high
     assert 0.93 <= hits / SETS <= 0.97
+
+
+@pytest.mark.parametrize("runs", [3, 10])
+def test_interval_of_mean_squares_covers_the_truth(runs: int) -> None:
+    """Skewed as squares of falls are: three tasks, means of 0 and 1, standard deviation 1."""
+    rng, hits = np.random.default_rng(5), 0
+    for i in range(SETS):
+        first, second = (
+            {task: mean - 1.0 + rng.gamma(1.0, 1.0, runs) for task in "abc"} for mean in (0.0, 1.0)
+        )
+        interval = mean_difference(first, second, draws=DRAWS, seed=i)
+        hits += interval.low <= -1.0 <= interval.high
+    assert 0.93 <= hits / SETS <= 0.98
 
 
 def test_probability_of_improvement_covers_the_truth() -> None:
