@@ -10,24 +10,28 @@ from sb3_cpp.analysis.results import Results
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.metrics import (
     Interval,
-    Scores,
     holm_correction,
     iqm_difference,
     iqm_interval,
     mann_whitney_p_value,
+    mean_difference,
+    mean_interval,
     permutation_p_value,
     probability_of_improvement,
     welch_p_value,
 )
 
 TASK_MEASURES = (
-    *("final_return", "oscillation_l2", "oscillation_inf", "oscillation_noise", "auc"),
+    *("final_return", "oscillation_l2", "oscillation_l2_denoised", "oscillation_noise"),
+    *("oscillation_inf", "drawdown", "auc"),
     *("final_training_return", "training_oscillation_l2", "human_normalised"),
 )
 SUITE_MEASURES = (
-    *("normalised_return", "normalised_oscillation_l2", "normalised_oscillation_inf"),
+    *("normalised_return", "normalised_oscillation_l2", "normalised_oscillation_l2_denoised"),
+    *("normalised_oscillation_inf", "normalised_drawdown"),
     *("normalised_training_oscillation_l2", "normalised_auc", "human_normalised"),
 )
+LEVEL = 0.05  # of Holm-corrected p-values
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 _ORDER = ("cpp", "cmdqn", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
 _TASK_COLUMNS = ["task", "algo", "measure", "runs", "iqm", "low", "high"]
@@ -89,18 +93,26 @@ def choose_reference(results: Results, name: str | None = None) -> str:
 def scores(
     results: Results, algo: str, measure: str, tasks: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The measure of the compared runs of an algorithm, by task."""
+    """The measure of the compared runs of an algorithm, by task; tasks without it are left out.
+
+    The oscillation without noise must be known for all runs: a part of them would be another
+    sample than that of the other measures.
+    """
     runs = results.used()
-    runs = runs[(runs.algo == algo) & runs[measure].notna()]
+    runs = runs[runs.algo == algo]
+    found = {task: runs.loc[runs.task == task, measure].dropna() for task in tasks}
     return {
-        task: runs.loc[runs.task == task, measure].to_numpy(np.float64)
-        for task in tasks
-        if (runs.task == task).any()
+        task: values.to_numpy(np.float64)
+        for task, values in found.items()
+        if len(values) and not (_denoised(measure) and len(values) < (runs.task == task).sum())
     }
 
 
 def task_table(results: Results) -> pd.DataFrame:
-    """One row per task, algorithm and measure: the IQM over seeds with its 95 % interval."""
+    """One row per task, algorithm and measure: the IQM over seeds with its 95 % interval.
+
+    For the oscillation without noise, the root of the mean of the squares instead of the IQM.
+    """
     rows = []
     for task in tasks_of(results):
         for algo in ordered(list(results.used().algo)):
@@ -147,6 +159,16 @@ def left_out(results: Results) -> dict[str, list[str]]:
     return {algo: missing for algo, missing in lacking.items() if missing}
 
 
+def unknown_noise(results: Results) -> dict[str, list[str]]:
+    """Tasks, by algorithm, on which some compared run has no oscillation without noise."""
+    runs = results.used()
+    runs = runs[runs.oscillation_l2_denoised.isna()]
+    return {
+        algo: list(dict.fromkeys(runs.loc[runs.algo == algo, "task"]))
+        for algo in ordered(list(runs.algo))
+    }
+
+
 def averaged_algorithms(results: Results) -> list[str]:
     return [algo for algo in ordered(list(results.used().algo)) if algo not in left_out(results)]
 
@@ -155,10 +177,14 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
     """One row per algorithm and normalised measure, over all tasks of a suite.
 
     iqm, low, high; ``better`` is the probability that a run of the reference has the better value
-    (larger return or area, smaller oscillation) than one of the algorithm, ``difference`` the
+    (larger return or area, smaller falls) than one of the algorithm, ``difference`` the
     reference's IQM minus the algorithm's, both with intervals; ``p`` is of the stratified
     permutation test, ``p_holm`` corrected over the algorithms. Algorithms without a run on some
     task are left out (:func:`left_out`), as are measures unknown on some task.
+
+    Of the oscillation without noise only the squares are unbiased, so they are averaged: ``iqm``,
+    ``low`` and ``high`` are roots of the mean square and its interval, ``difference`` is that of
+    the mean squares, and ``p`` is of the squares.
     """
     tasks, rows = shared_tasks(results), []
     algos = averaged_algorithms(results) if tasks else []
@@ -171,10 +197,13 @@ def suite_table(results: Results, reference: str) -> pd.DataFrame:
             row |= {"runs": sum(map(len, own.values()))} | _iqm(own, measure)
             theirs = scores(results, reference, measure, tasks)
             if algo != reference and reference in algos and set(theirs) == set(tasks):
-                # Less oscillation is better: the probability that the algorithm has more
-                pair = (own, theirs) if "oscillation" in measure else (theirs, own)
+                # Smaller falls are better: the probability that the algorithm has larger ones
+                pair = (own, theirs) if _falls(measure) else (theirs, own)
                 row |= _columns(probability_of_improvement(*pair), "better")
-                row |= _columns(iqm_difference(theirs, own), "difference")
+                difference = iqm_difference
+                if _denoised(measure):
+                    own, theirs, difference = _squares(own), _squares(theirs), mean_difference
+                row |= _columns(difference(theirs, own), "difference")
                 row["p"] = permutation_p_value(theirs, own)
             rows.append(row)
     table = pd.DataFrame(rows, columns=_SUITE_COLUMNS).assign(p_holm=np.nan)
@@ -215,33 +244,42 @@ def significance_table(results: Results, reference: str) -> pd.DataFrame:
 
 
 def positions(results: Results, reference: str) -> list[str]:
-    """One sentence per other algorithm: return and oscillation of the reference against it.
+    """One sentence per other algorithm: return, oscillation and drawdown of the reference.
 
-    An axis is decided if the 95 % interval of the difference (the reference minus the other,
-    normalised IQM) excludes 0.
+    Each with the difference (the reference minus the other, normalised), its 95 % interval and the
+    Holm-corrected p-value. It is undecided if the interval includes 0; if only the p-value does
+    not reject, the sentence says so. The oscillation is the one without noise (difference of the
+    mean squares), or, where standard errors are unknown, the raw one.
     """
     table = suite_table(results, reference).dropna(subset=["difference"])
     table, lines = table.set_index(["algo", "measure"]), []
     for algo in dict.fromkeys(table.index.get_level_values("algo")):
-        gain = table.loc[(algo, "normalised_return")]
-        fall = table.loc[(algo, "normalised_oscillation_l2")]
-        words = _verdict(gain, "higher return", "lower return")
-        words += f", {_verdict(fall, 'more oscillation', 'less oscillation')}"
-        lines.append(f"{reference} against {algo}: {words}")
+        rows = table.loc[algo]
+        words = [_verdict(rows.loc["normalised_return"], "return", "higher", "lower")]
+        if "normalised_oscillation_l2_denoised" in rows.index:
+            fall = rows.loc["normalised_oscillation_l2_denoised"]
+            words.append(_verdict(fall, "oscillation without noise", "more", "less", squared=True))
+        else:
+            fall = rows.loc["normalised_oscillation_l2"]
+            words.append(_verdict(fall, "raw oscillation", "more", "less"))
+        words.append(_verdict(rows.loc["normalised_drawdown"], "drawdown", "larger", "smaller"))
+        lines.append(f"{reference} against {algo}: {', '.join(words)}")
     return lines
 
 
-def _verdict(row: pd.Series, above: str, below: str) -> str:
-    """As in ``less oscillation (-0.148 [-0.204, -0.088])``."""
-    quantity = above.rpartition(" ")[2]
+def _verdict(row: pd.Series, quantity: str, above: str, below: str, squared: bool = False) -> str:
+    """As in ``smaller drawdown (-0.148 [-0.204, -0.088], p = 0.012)``."""
+    # Squares of parts of a range are small
+    number = "+.4f" if squared else "+.3f"
+    text = f"{'squared: ' if squared else ''}{row.difference:{number}}"
     if np.isnan(row.difference_low):
-        return f"{quantity} undecided ({row.difference:+.3f}, no interval from single runs)"
-    word = f"{quantity} undecided"
-    if row.difference_low > 0:
-        word = above
-    elif row.difference_high < 0:
-        word = below
-    return f"{word} ({row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}])"
+        return f"{quantity} undecided ({text}, no interval from single runs)"
+    text += f" [{row.difference_low:{number}}, {row.difference_high:{number}}]"
+    text += f", p = {row.p_holm:.3f}"
+    if row.difference_low <= 0 <= row.difference_high:
+        return f"{quantity} undecided ({text})"
+    word = f"{above if row.difference_low > 0 else below} {quantity}"
+    return f"{word}{'' if row.p_holm < LEVEL else ' by the interval alone'} ({text})"
 
 
 def _columns(interval: Interval, name: str) -> dict[str, float]:
@@ -249,8 +287,30 @@ def _columns(interval: Interval, name: str) -> dict[str, float]:
     return {column: float(part) for column, part in zip(columns, interval)}
 
 
-def _iqm(values: Scores, measure: str) -> dict[str, float]:
-    interval = iqm_interval(values)
-    if "oscillation" in measure:  # never negative
-        interval = interval.clip(0.0, np.inf)
+def _iqm(values: dict[str, np.ndarray], measure: str) -> dict[str, float]:
+    if _denoised(measure):
+        # The root keeps the order: it has the coverage of the interval of the squares
+        interval = Interval(*map(_signed_root, mean_interval(_squares(values))))
+    else:
+        interval = iqm_interval(values)
+        if _falls(measure):  # never negative
+            interval = interval.clip(0.0, np.inf)
     return {column: float(part) for column, part in zip(("iqm", "low", "high"), interval)}
+
+
+def _falls(measure: str) -> bool:
+    """Whether less of it is better."""
+    return "oscillation" in measure or "drawdown" in measure
+
+
+def _denoised(measure: str) -> bool:
+    return measure.endswith("oscillation_l2_denoised")
+
+
+def _squares(values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The unbiased estimates behind signed roots."""
+    return {task: roots * np.abs(roots) for task, roots in values.items()}
+
+
+def _signed_root(square: np.ndarray) -> np.ndarray:
+    return np.sign(square) * np.sqrt(np.abs(square))

@@ -1,8 +1,8 @@
 """The tidy results of many runs: from their folders, or from the CSV files made of them.
 
-``runs.csv`` has one row per run, ``curves.csv`` the learning curves, ``iterations.csv`` zeta, m_K,
-M_K and C_K, and ``configs.yml`` settings, commands, versions and machines. All figures and reports
-can be made again from these four files.
+``runs.csv`` has one row per run, ``curves.csv`` the learning curves with the standard error of each
+evaluation, ``iterations.csv`` zeta, m_K, M_K and C_K, and ``configs.yml`` settings, commands,
+versions and machines. All figures and reports can be made again from these four files.
 
 R_K, whose falls are measured, is the mean return of the deterministic evaluation episodes at each
 evaluation. The range of a task is from the lowest to the highest such mean of all compared runs on
@@ -21,6 +21,10 @@ is a fall through the whole range. Columns of runs.csv:
 - oscillation_l2, oscillation_inf: falls of R_K, root of the sum of squares and the largest
 - oscillation_noise: expected oscillation_l2 of a policy of constant return, given the spread of
   the evaluation episodes
+- oscillation_l2_denoised: estimate of oscillation_l2 of the true returns, without that noise; a
+  root with the sign of its square, which may be negative: average the squares, x |x|, over runs.
+  Empty, as is oscillation_noise, where standard errors are unknown (one episode per evaluation)
+- drawdown: the largest fall below the best evaluation so far, in however many evaluations
 - training_oscillation_l2, training_oscillation_inf: the same of the training curve (means of 100
   episodes at 50 even steps)
 - return_low, return_high: range of the task
@@ -51,18 +55,22 @@ from sb3_cpp.analysis.runs import (
 from sb3_cpp.analysis.sb3_folders import ZOO_LAYOUT, check_layout, is_sb3_folder, read_sb3_run
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.files import write_text
+from sb3_cpp.metrics import largest_drawdown
 from sb3_cpp.run_folder import CONFIG, EVALUATIONS
 
 RUNS, CURVES, ITERATIONS, CONFIGS = "runs.csv", "curves.csv", "iterations.csv", "configs.yml"
 FILES = (RUNS, CURVES, ITERATIONS, CONFIGS)
 _TEXT = ("suite", "task", "algo", "state", "problem", "series")
 _WHOLE = ("seed", "n_timesteps", "timesteps", "evaluations", "episodes")
+_SINCE_0_2 = ("oscillation_l2_denoised", "drawdown")  # columns that older files do not have
 _NORMALISED = {
     "final_return": "normalised_return",
     "auc": "normalised_auc",
     "oscillation_l2": "normalised_oscillation_l2",
     "oscillation_inf": "normalised_oscillation_inf",
     "oscillation_noise": "normalised_oscillation_noise",
+    "oscillation_l2_denoised": "normalised_oscillation_l2_denoised",
+    "drawdown": "normalised_drawdown",
     "training_oscillation_l2": "normalised_training_oscillation_l2",
     "training_oscillation_inf": "normalised_training_oscillation_inf",
 }
@@ -329,7 +337,7 @@ def _normalise(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     # Where all evaluations are equal nothing can be normalised: NaN instead of a division by 0
     width = (runs.return_high - runs.return_low).replace(0.0, np.nan)
     for measure, name in _NORMALISED.items():
-        # Returns are shifted and scaled, oscillations are differences of returns: scaled only
+        # Returns are shifted and scaled, falls are differences of returns: scaled only
         low = runs.return_low if measure in ("final_return", "auc") else 0.0
         runs[name] = (runs[measure] - low) / width
     return runs
@@ -367,8 +375,11 @@ def save_results(results: Results, folder: str | Path, force: bool = False) -> l
 
 
 def read_tables(folder: Path) -> Tables:
-    """The tables that :func:`save_results` wrote; a damaged one is refused in one line."""
-    runs = _read_csv(folder / RUNS, RUN_COLUMNS)
+    """The tables that :func:`save_results` wrote; a damaged one is refused in one line.
+
+    Files of version 0.1.0 have no standard errors; their drawdowns are computed from the curves.
+    """
+    runs = _read_csv(folder / RUNS, RUN_COLUMNS, _SINCE_0_2)
     # Missing runs are determined anew: another choice of runs may need other ones
     runs = runs[runs.state != "missing"].astype(dict.fromkeys(_WHOLE, np.int64))
     if not len(runs):
@@ -379,17 +390,27 @@ def read_tables(folder: Path) -> Tables:
             f"{folder / RUNS} must have a finite final_return for seed {unknown.seed.iloc[0]} of "
             f"{unknown.algo.iloc[0]} on {unknown.task.iloc[0]}, or a problem"
         )
-    curves = _read_csv(folder / CURVES, CURVE_COLUMNS)
+    curves = _read_csv(folder / CURVES, CURVE_COLUMNS, ("standard_error",))
+    if runs.drawdown.isna().all():
+        runs = runs.drop(columns="drawdown").merge(_drawdowns(curves), on=CELL, how="left")
+        runs = runs[RUN_COLUMNS]
     iterations = _read_csv(folder / ITERATIONS, ITERATION_COLUMNS)
     return Tables(runs, curves, iterations, _read_configs(folder / CONFIGS))
 
 
-def _read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+def _drawdowns(curves: pd.DataFrame) -> pd.DataFrame:
+    evaluations = curves[curves.series == "evaluation"]
+    drawdowns = evaluations.groupby(CELL, sort=False)["return"].agg(largest_drawdown)
+    return drawdowns.rename("drawdown").reset_index()
+
+
+def _read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame:
     try:
         table = pd.read_csv(path)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InvalidArgument(f"{path} must be a CSV file of results ({reason})") from None
+    table = table.assign(**{column: np.nan for column in optional if column not in table})
     missing = [column for column in columns if column not in table]
     if missing:
         plural = "s" if len(missing) > 1 else ""

@@ -14,8 +14,10 @@ from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.metrics import (
     area_under_curve,
     human_normalised_score,
+    largest_drawdown,
     oscillation,
     oscillation_of_noise,
+    oscillation_without_noise,
 )
 from sb3_cpp.metrics.atari_scores import atari_game
 from sb3_cpp.run_folder import (
@@ -40,6 +42,7 @@ FINAL_EVALUATIONS, FINAL_EPISODES = 3, 100
 MEASURES = (
     *("final_return", "final_training_return", "best_return", "auc"),
     *("oscillation_l2", "oscillation_inf", "oscillation_noise"),
+    *("oscillation_l2_denoised", "drawdown"),
     *("training_oscillation_l2", "training_oscillation_inf", "human_normalised"),
 )
 RUN_COLUMNS = [
@@ -47,7 +50,7 @@ RUN_COLUMNS = [
     *("state", "problem", "n_timesteps", "timesteps", "seconds", "evaluations", "episodes"),
     *MEASURES,
 ]
-CURVE_COLUMNS = [*CELL, "series", "step", "return"]
+CURVE_COLUMNS = [*CELL, "series", "step", "return", "standard_error"]
 ITERATION_COLUMNS = [*CELL, "K", "timesteps", *TRACES]
 _ATARI_FRAMES = 4  # Atari's Monitor counts the length of an episode in emulator frames
 
@@ -75,7 +78,7 @@ class RunRecord:
     n_timesteps: int = 0
     timesteps: int = 0
     evaluations: pd.DataFrame = field(
-        default_factory=lambda: pd.DataFrame({"step": [], "return": [], "error": []})
+        default_factory=lambda: pd.DataFrame({"step": [], "return": [], "standard_error": []})
     )
     training: pd.DataFrame = field(default_factory=lambda: pd.DataFrame({"step": [], "return": []}))
     returns: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
@@ -163,7 +166,7 @@ def evaluation_curve(arrays: Mapping[str, NDArray[Any]], n_timesteps: int) -> pd
         result.std(ddof=1) / np.sqrt(result.size) if result.size > 1 else np.nan
         for result in results
     ]
-    return pd.DataFrame({"step": steps, "return": means, "error": errors})
+    return pd.DataFrame({"step": steps, "return": means, "standard_error": errors})
 
 
 def _state(record: RunRecord, folder: Path) -> tuple[str, str]:
@@ -253,7 +256,9 @@ def tabulate(records: Sequence[RunRecord]) -> Tables:
     for record in records:
         cell = {name: getattr(record, name) for name in CELL}
         for series, curve in ((EVALUATION, record.evaluations), (TRAINING, record.training)):
-            curves.append(curve[["step", "return"]].assign(**cell, series=series))
+            curve = curve.assign(**cell, series=series)
+            # Means of training episodes overlap, and have no standard error
+            curves.append(curve.reindex(columns=CURVE_COLUMNS))
         iterations.append(record.iterations.assign(**cell))
     runs = pd.DataFrame([measure_run(record) for record in records], columns=RUN_COLUMNS)
     curve_table, iteration_table = (
@@ -277,15 +282,12 @@ def measure_run(record: RunRecord) -> dict[str, Any]:
     row |= dict.fromkeys(MEASURES, np.nan)
     if len(record.evaluations):
         returns = record.evaluations["return"].to_numpy()
-        norms, errors = oscillation(returns), record.evaluations["error"]
         row |= {
             "final_return": returns[-FINAL_EVALUATIONS:].mean(),
             "best_return": returns.max(),
             "auc": area_under_curve(record.evaluations["step"], returns),
-            "oscillation_l2": float(norms.l2),
-            "oscillation_inf": float(norms.inf),
-            "oscillation_noise": oscillation_of_noise(errors) if errors.notna().all() else np.nan,
         }
+        row |= measure_falls(returns, record.evaluations["standard_error"].to_numpy())
     if len(record.returns):
         norms = oscillation(record.training["return"].to_numpy())
         row |= {
@@ -296,6 +298,24 @@ def measure_run(record: RunRecord) -> dict[str, Any]:
     if atari_game(record.task):
         row["human_normalised"] = human_normalised_score(record.task, row["final_return"])
     return row
+
+
+def measure_falls(
+    returns: NDArray[np.float64], standard_errors: NDArray[np.float64]
+) -> dict[str, float]:
+    """The columns of runs.csv about falls; NaN for those that need unknown standard errors."""
+    norms, drawdown = oscillation(returns), largest_drawdown(returns)
+    noise = denoised = np.nan
+    if not np.isnan(standard_errors).any():
+        noise = oscillation_of_noise(standard_errors)
+        denoised = float(oscillation_without_noise(returns, standard_errors).l2)
+    return {
+        "oscillation_l2": float(norms.l2),
+        "oscillation_inf": float(norms.inf),
+        "oscillation_noise": noise,
+        "oscillation_l2_denoised": denoised,
+        "drawdown": float(drawdown),
+    }
 
 
 def _configs(records: Sequence[RunRecord]) -> list[dict[str, Any]]:

@@ -165,7 +165,7 @@ def _evenly(training: pd.DataFrame, total: int) -> pd.DataFrame:
     """The training curve at 50 even steps; before the first episode has ended, its return."""
     steps = np.round(np.linspace(0, total, TRAINING_POINTS + 1)[1:]).astype(np.int64)
     values = np.interp(steps, training["step"], training["return"])
-    return pd.DataFrame({"step": steps, "return": values, "error": np.nan})
+    return pd.DataFrame({"step": steps, "return": values, "standard_error": np.nan})
 
 
 def _monitor_files(folder: Path) -> list[Path]:

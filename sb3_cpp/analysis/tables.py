@@ -19,6 +19,7 @@ from sb3_cpp.analysis.comparison import (
     suite_table,
     task_table,
     undecidable_tasks,
+    unknown_noise,
     why_no_average,
 )
 from sb3_cpp.analysis.results import Choice, Results, describe_excluded, load_results, save_results
@@ -30,13 +31,19 @@ _WIDTH = 100  # of a narrower terminal, or none: a wrapped line is better than a
 _MEASURES = {
     "final_return": "final return",
     "oscillation_l2": "l2 oscillation",
+    "oscillation_l2_denoised": "l2 without noise (rms)",
     "oscillation_noise": "of noise alone",
+    "oscillation_inf": "inf oscillation",
+    "drawdown": "largest drawdown",
     "auc": "area under curve",
     "human_normalised": "human-normalised",
 }
 _OVERALL = {
     "normalised_return": "return",
     "normalised_oscillation_l2": "l2 oscillation",
+    "normalised_oscillation_l2_denoised": "l2 without noise (rms)",
+    "normalised_oscillation_inf": "inf oscillation",
+    "normalised_drawdown": "largest drawdown",
     "normalised_auc": "area under curve",
     "human_normalised": "human-normalised return",
 }
@@ -117,7 +124,10 @@ def table_of_all_tasks(results: Results, reference: str) -> Table | None:
     for algo in dict.fromkeys(found.index.get_level_values("algo")):
         chance = found.loc[(algo, "normalised_return")]
         better = f"{chance.better:.2f} [{chance.better_low:.2f}, {chance.better_high:.2f}]"
-        cells = [interval_text(found.loc[(algo, measure)]) for measure in measures]
+        cells = [
+            interval_text(found.loc[(algo, measure)]) if (algo, measure) in found.index else "-"
+            for measure in measures
+        ]
         rows.append([algo, *cells, "" if np.isnan(chance.better) else better])
     columns = ("algo", *measures.values(), f"P({reference} returns more)")
     title = f"{results.suites()[0]}, {int(found.tasks.iloc[0])} task(s), normalised by their range"
@@ -125,8 +135,14 @@ def table_of_all_tasks(results: Results, reference: str) -> Table | None:
 
 
 def remarks(results: Results, reference: str) -> list[str]:
-    """The reference against each other algorithm, and what could not be averaged."""
+    """The reference against each other algorithm, what is not known and not averaged."""
     lines = positions(results, reference)
+    if unknown := unknown_noise(results):
+        reason = "standard errors of the evaluations were not stored, or cannot be had of one"
+        where = "; ".join(f"{algo} on {', '.join(tasks)}" for algo, tasks in unknown.items())
+        everywhere = results.used().oscillation_l2_denoised.isna().all()
+        where = "" if everywhere else f" for {where}"
+        lines.append(f"l2 without noise is not known{where}: {reason} episode")
     for task in undecidable_tasks(results):
         lines.append(f"not averaged: {task}, where all evaluations are equal")
     for algo, tasks in left_out(results).items():

@@ -31,10 +31,12 @@ def write_run(
     state: str = "finished",
     error: str = "",
     zetas: Sequence[float] = (),
+    spread: Sequence[float] = (-0.5, 0.5),
 ) -> Path:
     """A run evaluated at even steps, with training episodes of equal length.
 
     :param episodes: returns of the training episodes
+    :param spread: differences of the episodes of an evaluation from its mean
     """
     folder = root / suite / algo / env.replace("/", "-") / f"seed_{seed}"
     folder.mkdir(parents=True)
@@ -58,9 +60,7 @@ def write_run(
         csv.writer(file).writerows([("r", "l", "t"), *rows])
     if len(evaluations):
         steps = np.linspace(0, n_timesteps, len(evaluations) + 1)[1:].astype(int)
-        results = np.array(evaluations, dtype=float)[:, None] + np.array(
-            [-0.5, 0.5]
-        )  # two episodes around the mean
+        results = np.array(evaluations, dtype=float)[:, None] + np.array(spread)
         np.savez(
             folder / "evaluations.npz",
             timesteps=steps,

@@ -16,9 +16,16 @@ from sb3_cpp.analysis.comparison import (
     significance_table,
     suite_table,
     task_table,
+    unknown_noise,
 )
 from sb3_cpp.analysis.results import Results, load_results
-from sb3_cpp.metrics import holm_correction, iqm, iqm_interval, pareto_front
+from sb3_cpp.metrics import (
+    holm_correction,
+    iqm,
+    iqm_interval,
+    pareto_front,
+    permutation_p_value,
+)
 from tests.analysis.synthetic_runs import write_grid, write_run
 
 
@@ -141,14 +148,71 @@ def test_positions_are_stated_for_every_other_algorithm(results: Results) -> Non
         suite_table(results, "cpp").set_index(["algo", "measure"]).loc[("ppo", "normalised_return")]
     )
     number = f"{row.difference:+.3f} [{row.difference_low:+.3f}, {row.difference_high:+.3f}]"
-    assert lines[1].startswith(f"cpp against ppo: higher return ({number}), less oscillation (-")
+    start = f"cpp against ppo: higher return ({number}, p = {row.p_holm:.3f}), "
+    assert lines[1].startswith(start)
+    assert ", less oscillation without noise (squared: -0." in lines[1]
+    assert ", smaller drawdown (-0." in lines[1]
     assert positions(results, "ppo")[0].startswith("ppo against cpp: lower return (-")
-    assert "more oscillation (+" in positions(results, "ppo")[0]
+    assert ", more oscillation without noise (squared: +0." in positions(results, "ppo")[0]
+    assert ", larger drawdown (+0." in positions(results, "ppo")[0]
+
+
+def test_squares_without_noise_are_averaged_before_the_root(results: Results) -> None:
+    """Over two tasks of equal weight; the difference and its test are of the squares."""
+    measure = "normalised_oscillation_l2_denoised"
+    table = suite_table(results, "cpp").set_index(["algo", "measure"])
+    runs = results.used()
+    squares = {
+        algo: {
+            task: np.sign(group[measure].to_numpy()) * group[measure].to_numpy() ** 2
+            for task, group in runs[runs.algo == algo].groupby("task")
+        }
+        for algo in ("cpp", "ppo")
+    }
+    mean = {a: np.mean([np.mean(v) for v in by_task.values()]) for a, by_task in squares.items()}
+    for algo, square in mean.items():
+        row = table.loc[(algo, measure)]
+        assert np.sign(row.iqm) * row.iqm**2 == pytest.approx(square)
+        assert row.low < row.iqm < row.high
+    row = table.loc[("ppo", measure)]
+    assert row.difference == pytest.approx(mean["cpp"] - mean["ppo"])
+    assert row.difference_low < row.difference < row.difference_high
+    assert row.p == permutation_p_value(squares["cpp"], squares["ppo"])
+    assert row.better > 0.5
+
+
+def test_an_estimate_without_noise_may_be_negative(tmp_path: Path) -> None:
+    """Equal evaluations: 8 differences with variance 0.5, half of which noise would show as falls.
+
+    Clipped at 0, as the raw norm is, averages over runs would be too large.
+    """
+    for seed in range(3):
+        write_run(tmp_path, seed=seed, evaluations=[5.0 + seed] * 9)
+    row = task_table(load_results(tmp_path)).set_index("measure").loc["oscillation_l2_denoised"]
+    assert (row.iqm, row.low, row.high) == pytest.approx((-np.sqrt(2.0),) * 3)
+
+
+def test_a_run_without_standard_errors_leaves_its_cell_empty(tmp_path: Path) -> None:
+    for seed, spread in enumerate(((-0.5, 0.5), (-0.5, 0.5), (0.0,))):
+        write_run(tmp_path, seed=seed, evaluations=(0, 3, 1), spread=spread)
+    results = load_results(tmp_path)
+    assert "oscillation_l2_denoised" not in set(task_table(results).measure)
+    assert unknown_noise(results) == {"cpp": ["CartPole-v1"]}
+
+
+def test_a_difference_that_only_the_interval_decides_says_so(tmp_path: Path) -> None:
+    """2 against 2 runs: 6 splits, so that no permutation test can reject at 0.05."""
+    for seed in range(2):
+        for algo, value in (("cpp", 9.0), ("dqn", 1.0)):
+            curve = [0, value, value, value + 0.01 * seed]
+            write_run(tmp_path, algo, seed=seed, evaluations=curve)
+    line = positions(load_results(tmp_path), "cpp")[0]
+    assert line.startswith("cpp against dqn: higher return by the interval alone (+0.")
 
 
 def test_positions_without_intervals_say_so(tmp_path: Path) -> None:
     line = positions(load_results(write_grid(tmp_path, algos=("cpp", "dqn"), seeds=1)), "cpp")[0]
-    assert line.count("undecided") == 2
+    assert line.count("undecided") == 3
     assert "no interval from single runs" in line
 
 

@@ -16,7 +16,7 @@ from sb3_cpp.analysis.results import (
     save_results,
 )
 from sb3_cpp.analysis.tables import remarks, table_of_all_tasks, tables_as_markdown
-from sb3_cpp.metrics import iqm
+from sb3_cpp.metrics import iqm, oscillation_without_noise
 from sb3_cpp.training.run import train_run
 from tests.analysis.synthetic_runs import write_grid, write_run
 from tests.training.small_runs import small_config
@@ -36,6 +36,60 @@ def test_measures_by_hand(tmp_path: Path) -> None:
     assert run.oscillation_noise == pytest.approx(
         1.0
     )  # two episodes 1 apart: standard errors 0.5, four pairs of 0.25 each
+
+
+def test_drawdown_and_oscillation_without_noise_by_hand(tmp_path: Path) -> None:
+    """0, 8, 6, 7, 3, 9: 8 sinks to 3. Without noise nothing is taken away from falls of 2 and 4."""
+    values = [0, 8, 6, 7, 3, 9]
+    for algo, spread in (("exact", (0.0, 0.0)), ("noisy", (-1.0, 1.0)), ("single", (0.0,))):
+        write_run(tmp_path, algo, evaluations=values, spread=spread)
+    results = load_results(tmp_path)
+    runs = results.runs.set_index("algo")
+    assert runs.drawdown.tolist() == [5.0] * 3
+    assert runs.normalised_drawdown.tolist() == pytest.approx([5 / 9] * 3)
+    assert runs.oscillation_l2_denoised["exact"] == pytest.approx(np.sqrt(20.0))
+    expected = oscillation_without_noise(values, [1.0] * 6).l2  # 2 episodes, 2 apart
+    assert runs.oscillation_l2_denoised["noisy"] == pytest.approx(float(expected))
+    assert expected < np.sqrt(20.0)
+    assert np.isnan(runs.oscillation_l2_denoised["single"])
+    assert np.isnan(runs.normalised_oscillation_l2_denoised["single"])
+    errors = results.curves[results.curves.series == "evaluation"].groupby("algo").standard_error
+    assert errors.mean().fillna(-1.0).to_dict() == {"exact": 0.0, "noisy": 1.0, "single": -1.0}
+    assert results.curves[results.curves.series == "training"].standard_error.isna().all()
+
+
+def test_csv_files_of_the_version_before_have_drawdowns_but_no_standard_errors(
+    tmp_path: Path,
+) -> None:
+    results = load_results(write_grid(tmp_path / "runs"))
+    save_results(results, tmp_path / "old")
+    new = [name for name in results.runs if "denoised" in name or "drawdown" in name]
+    for file, columns in (("runs.csv", new), ("curves.csv", ["standard_error"])):
+        path = tmp_path / "old" / file
+        pd.read_csv(path).drop(columns=columns).to_csv(path, index=False)
+    again = load_results(tmp_path / "old")
+    pd.testing.assert_frame_equal(
+        again.runs.drop(columns=[name for name in new if "denoised" in name]),
+        results.runs.drop(columns=[name for name in new if "denoised" in name]),
+    )
+    assert again.runs.oscillation_l2_denoised.isna().all()
+    text = tables_as_markdown(again)
+    assert "l2 without noise (rms)" not in text
+    assert "- l2 without noise is not known: standard errors of the evaluations were not" in text
+
+
+def test_runs_without_standard_errors_are_named(tmp_path: Path) -> None:
+    for algo, spread in (("cpp", (-0.5, 0.5)), ("dqn", (0.0,))):
+        for seed in range(3):
+            write_run(tmp_path, algo, seed=seed, evaluations=(1, 5, 3, 4 + seed), spread=spread)
+    text = tables_as_markdown(load_results(tmp_path))
+    assert "- l2 without noise is not known for dqn on CartPole-v1: " in text
+    assert "cpp against dqn: return undecided" in text
+    assert "raw oscillation undecided (" in text
+    overall = table_of_all_tasks(load_results(tmp_path), "cpp")
+    assert overall is not None
+    place = overall.columns.index("l2 without noise (rms)")
+    assert [row[place] == "-" for row in overall.rows] == [False, True]
 
 
 def test_normalisation_is_by_the_range_of_all_compared_runs_of_the_task(tmp_path: Path) -> None:

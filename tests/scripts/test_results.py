@@ -1,6 +1,7 @@
 """scripts/results.py, plot.py and report.py, as a user runs them."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -123,6 +124,25 @@ def test_only_the_chosen_are_compared(call: Call, tmp_path: Path) -> None:
     assert "cpp against ppo" in out
     assert not err
     assert "dqn" not in (tmp_path / "tidy" / "runs.csv").read_text()
+
+
+def test_the_reference_is_stated_against_every_other_on_the_chosen_tasks(
+    call: Call, tmp_path: Path
+) -> None:
+    write_grid(tmp_path / "runs")
+    write_grid(tmp_path / "more", envs=("LunarLander-v3",))
+    chosen = ("--envs", "CartPole-v1", "LunarLander-v3", "--reference", "dqn")
+    code, out, _ = call("results", "runs", "more", *chosen)
+    assert code == 0
+    lines = [line for line in out.splitlines() if " against " in line]
+    assert [line.split(":")[0] for line in lines] == ["dqn against cpp", "dqn against ppo"]
+    part = r"\([^()]*[-+][\d.]+ \[[-+][\d.]+, [-+][\d.]+\], p = [\d.]+\)"
+    words = ("return", "oscillation without noise", "drawdown")
+    for line in lines:
+        assert re.fullmatch(", ".join(rf".*{word}[a-z ]* {part}" for word in words), line)
+    assert "2 task(s)" in out
+    for head in ("l2 oscillation", "l2 without noise (rms)", "inf oscillation", "largest drawdown"):
+        assert out.count(head) == 3  # of two tasks and of both
 
 
 MISTAKES = [
