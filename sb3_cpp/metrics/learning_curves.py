@@ -75,7 +75,7 @@ def oscillation_without_noise(
 
     No function of D is an unbiased estimate of min(d, 0)^2 for every true difference d, because
     that has a kink and expectations under normal noise have none. The bias of this one, per
-    difference, is 0 at d = 0, vanishes for |d| >> s, and is at most 0.046 s^2 between: negative
+    difference, is 0 at d = 0, vanishes for d far from 0, and is at most 0.046 s^2 between: negative
     for slight rises, positive for slight falls. That of ``||OJ||_2^2`` is 0.5 s^2 at d = 0 and
     s^2 for large falls. Summed, the bias is at most 9 % of the squared oscillation of noise
     (:func:`oscillation_of_noise`), and therefore below 5 % of true squared falls that are twice

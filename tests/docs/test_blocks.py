@@ -33,9 +33,10 @@ class Block(NamedTuple):
     file: str = ""
 
 
-def read_block(match: re.Match[str]) -> Block:
-    text, skip, slow, file = match["text"], "", False, ""
-    for word in filter(None, (word.strip() for word in (match["marker"] or "").split("|"))):
+def read_marker(marker: str, text: str, language: str = "python") -> Block:
+    """The block as it is run: shortened, left out, in the slow tier, or written to a file."""
+    skip, slow, file = "", False, ""
+    for word in filter(None, (word.strip() for word in marker.split("|"))):
         if word.startswith("skip,"):
             skip = word.removeprefix("skip,").strip()
         elif word == "slow":
@@ -46,13 +47,16 @@ def read_block(match: re.Match[str]) -> Block:
             old, new = word.split(" => ")
             assert old in text, f"{old!r} of the marker is not in the block"
             text = text.replace(old, new)
-    if match["language"] == "yaml" and not file:
+    if language == "yaml" and not file:
         skip = "an example of a format"
-    return Block(match["language"], text, skip, slow, file)
+    return Block(language, text, skip, slow, file)
 
 
 def blocks_of(page: str) -> list[Block]:
-    return [read_block(match) for match in BLOCK.finditer(page)]
+    return [
+        read_marker(match["marker"] or "", match["text"], match["language"])
+        for match in BLOCK.finditer(page)
+    ]
 
 
 def commands_of(text: str) -> list[list[str]]:
