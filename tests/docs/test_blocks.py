@@ -1,15 +1,17 @@
 """Every Python block and every command of the README and the pages runs as it is written.
 
-Blocks of one page run in order in one folder, as a reader would type them. A comment above a block
-shortens or excuses it: ``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that
-must be there, ``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the
-slow tier, ``file name`` writes the block to a file.
+Blocks of one page run in order in one folder, as a reader would type them; a command that ends in
+``&`` runs beside those after it. A comment above a block shortens or excuses it:
+``<!-- test: 50_000 => 300 | -n 20000 => -n 300 -->`` replaces text that must be there,
+``<!-- test: skip, reason -->`` leaves the block out, ``slow`` moves the page to the slow tier,
+``file name`` writes the block to a file. Commands that are left out are still parsed.
 """
 
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +66,13 @@ def commands_of(text: str) -> list[list[str]]:
     return [command for line in lines if (command := shlex.split(line, comments=True))]
 
 
+def start_in_background(command: list[str]) -> subprocess.Popen[bytes]:
+    """For ``dask scheduler &``; the caller ends it."""
+    program, *arguments = command
+    assert program == "dask", f"{program}: run it, or say in a marker why not"
+    return subprocess.Popen([sys.executable, "-m", "dask", *arguments[:-1]])
+
+
 def run_command(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     program, *arguments = command
     if program == "python":
@@ -82,6 +91,16 @@ PAGES = {
 }
 
 
+@pytest.fixture
+def background() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that are ended with the test, the last one first."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in reversed(started):
+        process.terminate()
+        process.wait(timeout=30)
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -90,7 +109,12 @@ PAGES = {
         if any(not block.skip for block in blocks)
     ],
 )
-def test_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_of_a_page_run(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    background: list[subprocess.Popen[bytes]],
+) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("benchmarks", "configs", "examples"):  # as in a clone
         (tmp_path / folder).symlink_to(ROOT / folder)
@@ -103,7 +127,10 @@ def test_blocks_of_a_page_run(name: str, tmp_path: Path, monkeypatch: pytest.Mon
             exec(compile(block.text, name, "exec"), {"__name__": "__main__"})
         else:
             for command in commands_of(block.text):
-                run_command(command, monkeypatch)
+                if command[-1] == "&":
+                    background.append(start_in_background(command))
+                else:
+                    run_command(command, monkeypatch)
     # What a command leaves in a reader's clone must be something that git ignores
     left = {path.name for path in tmp_path.iterdir() if not path.is_symlink()}
     files = {block.file for block in PAGES[name]}
@@ -138,3 +165,74 @@ def test_a_command_that_fails_fails_the_test(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_unknown_program_needs_an_excuse(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError, match="say in a marker"):
         run_command(["dask", "worker"], monkeypatch)
+
+
+class Parsed(Exception):
+    """The arguments were accepted; nothing is run."""
+
+
+def parse_command(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise if the present command line does not know a command or one of its arguments."""
+
+    def parse(parser: cli.CommandLine) -> None:
+        parser.parse_args(parser.arguments)
+        raise Parsed
+
+    monkeypatch.setattr(cli.CommandLine, "parse", parse)
+    name, *rest = arguments
+    with pytest.raises(Parsed):
+        cli.COMMANDS[name](cli.CommandLine(rest))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command[1:], id=f"{name}: {shlex.join(command[1:])}")
+        for name, blocks in PAGES.items()
+        for block in blocks
+        if block.skip and block.language == "bash"
+        for command in commands_of(block.text)
+        if command[0] == "sb3-cpp"
+    ],
+)
+def test_commands_that_are_not_run_are_at_least_understood(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse_command(command, monkeypatch)
+
+
+def test_a_command_with_an_unknown_argument_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SystemExit):
+        parse_command(["results", "runs", "--no-such-flag"], monkeypatch)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_within_sentences_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = set(re.findall(r"`sb3-cpp ([a-z]+)", text))
+    assert named <= set(cli.COMMANDS)
+
+
+def test_only_installing_and_what_has_its_own_test_is_left_out_of_readme_and_guide() -> None:
+    left_out = {
+        (name, block.skip)
+        for name, blocks in PAGES.items()
+        if name == "README.md" or name.startswith("docs/guide/")
+        for block in blocks
+        if block.skip and block.language != "yaml"
+    }
+    assert left_out == {
+        ("README.md", "both have tests of their own"),
+        ("README.md", "changes the environment"),
+        ("docs/guide/install.md", "changes the environment"),
+    }
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_block_escapes_because_of_the_name_of_its_language(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    fences = re.findall(r"^\s*(?:```|~~~)(.*)$", text, re.MULTILINE)[::2]
+    others = {"text"} | {fence for fence in fences if fence.startswith("{")}
+    assert set(fences) <= {"python", "bash", "yaml"} | others
+    # An indented block would not be found
+    assert len(BLOCK.findall(text)) == sum(fence in ("python", "bash", "yaml") for fence in fences)
