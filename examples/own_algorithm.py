@@ -1,8 +1,8 @@
 """An algorithm of one's own: the hooks of RegularizedDQN are the target and the losses.
 
 Double DQN (van Hasselt et al. 2016) chooses the next action by the online network and evaluates it
-by the target network. Everything else (replay, target updates, saving, resuming, the fast path) is
-inherited.
+by the target network. Everything else (replay, target updates, saving, resuming, the fast path,
+quantiles) is inherited.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from sb3_cpp.deep.batch import Batch
 class DoubleDQN(RegularizedDQN):
     def _target(self, batch: Batch) -> th.Tensor:
         actions = batch.next_q.argmax(dim=1, keepdim=True)
-        return batch.bootstrap(batch.next_target_q.gather(1, actions))
+        return batch.bootstrap(batch.next_target_of(actions))
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """RegularizedDQN: SB3's DQN, with what regularised algorithms change turned into hooks."""
 
+import math
 import sys
 from collections import defaultdict
 from functools import cache, reduce
@@ -11,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from sb3_contrib.common.utils import quantile_huber_loss
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -53,8 +55,9 @@ from sb3_cpp.deep.fused_adam import (
     clear_tiny_moments,
     lay_out_like_parameters,
 )
-from sb3_cpp.deep.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from sb3_cpp.deep.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, q_values
 from sb3_cpp.deep.saving import (
+    check_quantiles,
     check_saved_as,
     fit_average,
     objects_from_names,
@@ -83,7 +86,8 @@ def _say_what_n_steps_leave_out(algorithm: str, n_steps: int) -> None:
 
 class RegularizedDQN(DQN):
     """
-    The training loop of all algorithms here. With its own hooks it is SB3's DQN, to the bit.
+    The training loop of all algorithms here. With its own hooks it is SB3's DQN, to the bit; with
+    ``n_quantiles`` it is sb3-contrib's QR-DQN.
 
     A subclass states only what makes it different, in up to four hooks: ``_target`` (regression
     target of the Q-values), ``_losses`` (what is minimised), ``_statistics`` (what is measured
@@ -94,10 +98,11 @@ class RegularizedDQN(DQN):
     Environments may mask invalid actions, by a method ``action_masks()`` (sb3-contrib's protocol)
     or by ``info["action_mask"]``: they are then neither chosen nor bootstrapped from.
 
-    The parameters up to ``device`` are DQN's, see :class:`stable_baselines3.DQN`. On the fast path
-    the default of ``replay_buffer_class`` is :class:`sb3_cpp.atari.FrameReplayBuffer` for an
-    environment that guarantees stacked frames, which stores each frame once: the same samples in
-    an eighth of the memory.
+    The parameters up to ``device`` are DQN's, see :class:`stable_baselines3.DQN`;
+    ``max_grad_norm=None`` does not clip, as in QR-DQN. On the fast path the default of
+    ``replay_buffer_class`` is :class:`sb3_cpp.atari.FrameReplayBuffer` for an environment that
+    guarantees stacked frames, which stores each frame once: the same samples in an eighth of the
+    memory.
 
     :param loss: of the Q-values: "huber" (SB3's DQN) or "mse"
     :param behaviour: policy while learning and of ``predict(deterministic=False)``:
@@ -105,6 +110,10 @@ class RegularizedDQN(DQN):
         (epsilon is then unused)
     :param averaging: EMA horizon (gradient steps) of the weights used by
         ``predict(deterministic=True)``; 0 = off. Learning does not depend on it
+    :param n_quantiles: quantiles of the return that the network learns for each action, by the
+        quantile Huber loss instead of ``loss`` (Dabney et al. 2018, "Distributional Reinforcement
+        Learning with Quantile Regression"); 0 = none. Policies and Q-values are those of their
+        mean
     :param fast: use the fast path (see ``deep/fast.py``), which changes results by float rounding
         only. None: off for this class, for parity with SB3, and on for every algorithm
     :param compile: compile the gradient step (see ``deep/compiled.py``), which needs the fast path
@@ -145,7 +154,7 @@ class RegularizedDQN(DQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -156,6 +165,7 @@ class RegularizedDQN(DQN):
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -163,6 +173,7 @@ class RegularizedDQN(DQN):
     ) -> None:
         # Our own state comes before super().__init__(), which builds the model and may need it
         self.loss, self.behaviour, self.averaging = loss, behaviour, averaging
+        self.n_quantiles = n_quantiles
         self.fast, self.compile, self.precision = fast, compile, precision
         self.iteration = 0
         self.iteration_record: dict[str, float] = {}
@@ -181,7 +192,7 @@ class RegularizedDQN(DQN):
                 policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
                 train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
                 optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
-                exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
+                exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,  # type: ignore[arg-type]
                 tensorboard_log, policy_kwargs, verbose, seed, device, _init_setup_model,
             )  # fmt: skip
 
@@ -190,6 +201,9 @@ class RegularizedDQN(DQN):
         self.loss = check_choice("loss", self.loss, VALUE_LOSSES)
         self.behaviour = check_choice("behaviour", self.behaviour, ("epsilon_greedy", "boltzmann"))
         self.averaging = check_whole_number("averaging", self.averaging, 0)
+        self.n_quantiles = check_whole_number("n_quantiles", self.n_quantiles, 0)
+        if self.max_grad_norm is None:  # as QR-DQN says it
+            self.max_grad_norm = math.inf
         self.fast = type(self) is not RegularizedDQN if self.fast is None else bool(self.fast)
         self.precision = check_choice("precision", self.precision, PRECISIONS)
         if self.compile is not None:
@@ -199,11 +213,18 @@ class RegularizedDQN(DQN):
                 f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
                 f"DQNPolicy, got {self.policy_class.__name__}"
             )
-        if self.averaging and not issubclass(self.policy_class, MlpPolicy):
-            raise InvalidArgument(
-                f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
-                f"sb3_cpp.deep.policies.MlpPolicy for averaging, got {self.policy_class.__name__}"
-            )
+        for option in ("averaging", "n_quantiles"):
+            if getattr(self, option) and not issubclass(self.policy_class, MlpPolicy):
+                raise InvalidArgument(
+                    f"policy must be one of {', '.join(self.policy_aliases)} or a subclass of "
+                    f"sb3_cpp.deep.policies.MlpPolicy for {option}, "
+                    f"got {self.policy_class.__name__}"
+                )
+            if option in self.policy_kwargs:
+                raise InvalidArgument(
+                    f"{option} must be an argument of {type(self).__name__} itself, "
+                    f"got policy_kwargs={{{option!r}: {self.policy_kwargs[option]!r}}}"
+                )
 
     def _make_caution(
         self, zeta: str | float | Rule, rho1: float, rho2: float, r_max: float = 1.0
@@ -218,7 +239,11 @@ class RegularizedDQN(DQN):
         self._check_arguments()
         if self.fast and self._uses_default_buffer():
             self.replay_buffer_class = default_buffer_class(self)
+        policy_kwargs = self.policy_kwargs
+        if self.n_quantiles:
+            self.policy_kwargs = {**policy_kwargs, "n_quantiles": self.n_quantiles}
         super()._setup_model()
+        self.policy_kwargs = policy_kwargs
         self._check_n_steps()
         self._has_modes = has_modes(self.q_net)
         # Walking through the modules for their parameters takes as long as a small layer
@@ -259,12 +284,20 @@ class RegularizedDQN(DQN):
     # --- hooks ------------------------------------------------------------------------------------
 
     def _target(self, batch: Batch) -> th.Tensor:
-        """Regression target of Q(s, a), shape (batch, 1), without gradient. Here: DQN's."""
-        return batch.bootstrap(batch.next_target_q.max(dim=1, keepdim=True).values)
+        """Regression target of Q(s, a), without gradient, shape (batch, 1), or
+        (batch, n_quantiles). Here: DQN's."""
+        greedy = batch.next_target_q.argmax(dim=1, keepdim=True)
+        return batch.bootstrap(batch.next_target_of(greedy))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         """Losses by name; the optimiser minimises their sum."""
-        return {"value": self._value_loss(batch.gather_actions(batch.q), target)}
+        if not self.n_quantiles:
+            return {"value": self._value_loss(batch.prediction, target)}
+        if target.shape != batch.prediction.shape:  # of a subclass that does not know quantiles
+            raise InvalidArgument(
+                f"n_quantiles must be 0 for {type(self).__name__}, got {self.n_quantiles}"
+            )
+        return {"value": quantile_huber_loss(batch.prediction, target)}
 
     def _coefficients(self) -> dict[str, float]:
         """Scalars in the losses that change while learning, by name; read from the batch there."""
@@ -479,7 +512,7 @@ class RegularizedDQN(DQN):
         obs, is_vectorized = self.policy.obs_to_tensor(observation)
         self.policy.set_training_mode(False)
         with th.no_grad():
-            values = self._network(deterministic)(obs)
+            values = q_values(self._network(deterministic)(obs))
             if action_masks is not None:
                 valid = th.as_tensor(np.atleast_2d(action_masks), device=self.device)
                 values = masks.apply(values, valid.bool())
@@ -537,7 +570,7 @@ class RegularizedDQN(DQN):
         self.policy.set_training_mode(False)
         obs, is_vectorized = self.policy.obs_to_tensor(observation)
         with th.no_grad():
-            values = network(obs).cpu().numpy()
+            values = q_values(network(obs)).cpu().numpy()
         return values if is_vectorized else values[0]
 
     def _sample_action(
@@ -567,7 +600,7 @@ class RegularizedDQN(DQN):
             with th.no_grad():
                 last_obs = th.as_tensor(self._last_obs, device=self.device)
                 observations = self._preprocessor.for_acting(last_obs)
-                values = run_preprocessed(self._acting_network(), observations)
+                values = q_values(run_preprocessed(self._acting_network(), observations))
                 actions = values.argmax(dim=1).cpu().numpy()
         return actions, actions
 
@@ -681,6 +714,7 @@ class RegularizedDQN(DQN):
         if not isinstance(parts, dict):
             parts = load_from_zip_file(parts, device=device, load_data=False)[1]
         if self._loading:
+            check_quantiles(self, parts)
             parts = fit_average(self, parts)
             self._loading = False
         fused = [group.get("fused") for group in self.policy.optimizer.param_groups]

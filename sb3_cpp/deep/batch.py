@@ -11,6 +11,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSample
 from torch import nn
 
 from sb3_cpp.deep import masks
+from sb3_cpp.deep.policies import q_values
 
 Forward = Callable[[nn.Module, Any], th.Tensor]
 
@@ -24,6 +25,8 @@ class Batch:
 
     Each network output is computed lazily and once, so an algorithm pays only for what it uses.
     Columns (actions, rewards, dones, discounts) have shape (batch, 1), values (batch, actions).
+    The values of a network with quantiles are their means; targets and predictions then have one
+    column per quantile.
     Where the environment masks actions, all values of invalid actions are ``masks.INVALID``.
 
     :param samples: what the replay buffer returned
@@ -73,11 +76,23 @@ class Batch:
         self._forward, self._stacked = forward, stacked
         self._joint, self._has_modes = joint, has_modes
         self._cache: dict[Any, th.Tensor] = {}
+        self._outputs: dict[tuple[nn.Module, str], th.Tensor] = {}  # values or quantiles
+
+    @cached_property
+    def _online_outputs(self) -> th.Tensor:
+        with th.enable_grad():
+            return self._forward(self._online, self._observations)
 
     @cached_property
     def q(self) -> th.Tensor:
         """Online values at s, with gradient."""
-        return self.online_values(self._online)
+        with th.enable_grad():
+            return _values(self._online_outputs, self.mask)
+
+    @property
+    def prediction(self) -> th.Tensor:
+        """Online value of the action at s, or its quantiles, with gradient."""
+        return _gather(self._online_outputs, self.actions)
 
     @cached_property
     def next_q(self) -> th.Tensor:
@@ -86,10 +101,10 @@ class Batch:
         if switch:
             self._online.train(False)
         with th.no_grad():
-            values = self._forward(self._online, self._next_observations)
+            outputs = self._forward(self._online, self._next_observations)
         if switch:
             self._online.train(True)
-        return values if self.next_mask is None else masks.apply(values, self.next_mask)
+        return _values(outputs, self.next_mask)
 
     @property
     def target_q(self) -> th.Tensor:
@@ -104,8 +119,7 @@ class Batch:
     def online_values(self, network: nn.Module) -> th.Tensor:
         """Values of an online network at s, with gradient."""
         with th.enable_grad():
-            values = self._forward(network, self._observations)
-            return values if self.mask is None else masks.apply(values, self.mask)
+            return _values(self._forward(network, self._observations), self.mask)
 
     def target_values(self, network: nn.Module) -> th.Tensor:
         """Values of a target network at s."""
@@ -123,10 +137,10 @@ class Batch:
                     found = {(network, "s"): now, (network, "s'"): later}
                 else:
                     found = {(network, state): self._forward(network, observations)}
-            if self.mask is not None and self.next_mask is not None:
                 mask = {"s": self.mask, "s'": self.next_mask}
-                found = {key: masks.apply(values, mask[key[1]]) for key, values in found.items()}
-            self._cache.update(found)
+                for key, outputs in found.items():
+                    self._cache[key] = _values(outputs, mask[key[1]])
+            self._outputs.update(found)
         return self._cache[network, state]
 
     def cached(self, name: str, compute: Callable[[], th.Tensor]) -> th.Tensor:
@@ -145,6 +159,38 @@ class Batch:
         scaled.rewards = self.rewards / unit
         return scaled
 
-    def bootstrap(self, next_values: th.Tensor) -> th.Tensor:
-        """``r + gamma (1-d) v(s')`` for values of shape (batch, 1), with SB3's n-step discounts."""
+    def next_target_of(self, actions: th.Tensor) -> th.Tensor:
+        """Target values of actions at s', shape (batch, 1), or their quantiles."""
+        return _gather(self._next_target_outputs(), actions)
+
+    def bootstrap(
+        self, next_values: th.Tensor, policy: Callable[[], th.Tensor] | None = None
+    ) -> th.Tensor:
+        """``r + gamma (1-d) v(s')``, with SB3's n-step discounts.
+
+        :param next_values: v, shape (batch, 1), or its quantiles
+        :param policy: computes the probabilities at s' of the policy that v is the value of. With
+            quantiles Z_j of the target network, v becomes
+            ``v_j = v + sum_a pi(a|s') [Z_j(s',a) - mean_i Z_i(s',a)]``; else it is not called
+        """
+        if policy is not None:
+            quantiles = self._next_target_outputs()
+            if quantiles.dim() == 3:
+                deviations = quantiles - quantiles.mean(dim=1, keepdim=True)
+                next_values = next_values + (policy().unsqueeze(1) * deviations).sum(dim=2)
         return self.rewards + (1 - self.dones) * self.discounts * next_values
+
+    def _next_target_outputs(self) -> th.Tensor:
+        self._evaluate(self._target, "s'", self._next_observations)
+        return self._outputs[self._target, "s'"]
+
+
+def _values(outputs: th.Tensor, mask: th.Tensor | None) -> th.Tensor:
+    values = q_values(outputs)
+    return values if mask is None else masks.apply(values, mask)
+
+
+def _gather(outputs: th.Tensor, actions: th.Tensor) -> th.Tensor:
+    if outputs.dim() == 2:
+        return outputs.gather(1, actions)
+    return outputs.gather(2, actions.unsqueeze(1).expand(-1, outputs.shape[1], 1)).squeeze(2)

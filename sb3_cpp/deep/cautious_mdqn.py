@@ -76,7 +76,7 @@ class CautiousMDQN(MDQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -92,6 +92,7 @@ class CautiousMDQN(MDQN):
         rho2: float = 0.9999,
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -106,7 +107,7 @@ class CautiousMDQN(MDQN):
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, alpha=alpha,
             temperature=temperature, munchausen_clip=munchausen_clip, loss=loss,
-            behaviour=behaviour, fast=fast, compile=compile,
+            behaviour=behaviour, n_quantiles=n_quantiles, fast=fast, compile=compile,
             precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 

@@ -58,7 +58,7 @@ class DeepCPI(ActingDQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -73,6 +73,7 @@ class DeepCPI(ActingDQN):
         loss: str = "mse",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -85,8 +86,8 @@ class DeepCPI(ActingDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, precision=precision,
-            _init_setup_model=_init_setup_model,
+            averaging=averaging, n_quantiles=n_quantiles, fast=fast, compile=compile,
+            precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -101,7 +102,8 @@ class DeepCPI(ActingDQN):
     def _target(self, batch: Batch) -> th.Tensor:
         # Q evaluates the target policy pi-, which changes at target updates only
         previous = th.softmax(batch.next_target_values(self.acting_net_target), dim=1)
-        return batch.bootstrap((previous * batch.next_target_q).sum(dim=1, keepdim=True))
+        value = (previous * batch.next_target_q).sum(dim=1, keepdim=True)
+        return batch.bootstrap(value, lambda: previous)
 
     def _log_previous(self, batch: Batch) -> th.Tensor:
         """The target policy pi- at s."""

@@ -84,7 +84,7 @@ class DeepCPP(RegularizedDQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -103,6 +103,7 @@ class DeepCPP(RegularizedDQN):
         loss: str = "mse",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -117,8 +118,8 @@ class DeepCPP(RegularizedDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, precision=precision,
-            _init_setup_model=_init_setup_model,
+            averaging=averaging, n_quantiles=n_quantiles, fast=fast, compile=compile,
+            precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -149,7 +150,7 @@ class DeepCPP(RegularizedDQN):
         value = regularized_value(
             log_policy, batch.next_target_q, log_previous, self.alpha, self.temperature
         )
-        return batch.bootstrap(value)
+        return batch.bootstrap(value, log_policy.exp)
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         """Eq. value_loss and Eq. policy_loss."""

@@ -11,7 +11,7 @@ from torch import nn
 from sb3_cpp.checks import check_choice, check_number
 from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.regularization import mellow_value, soft_value
+from sb3_cpp.regularization import boltzmann, mellow_value, soft_value
 
 BACKUPS = ("mellowmax", "logsumexp")
 
@@ -59,7 +59,7 @@ class CVI(RegularizedDQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -73,6 +73,7 @@ class CVI(RegularizedDQN):
         loss: str = "mse",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -85,8 +86,8 @@ class CVI(RegularizedDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, precision=precision,
-            _init_setup_model=_init_setup_model,
+            averaging=averaging, n_quantiles=n_quantiles, fast=fast, compile=compile,
+            precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -114,4 +115,7 @@ class CVI(RegularizedDQN):
         # and so stays on terminal transitions
         gap = batch.gather_actions(batch.target_q) - self._value(batch.target_q, batch.mask)
         next_value = self._value(batch.next_target_q, batch.next_mask)
-        return batch.bootstrap(next_value) + self.alpha * gap
+        target = batch.bootstrap(
+            next_value, lambda: boltzmann(batch.next_target_q, self.temperature)
+        )
+        return target + self.alpha * gap

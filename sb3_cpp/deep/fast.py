@@ -205,10 +205,14 @@ def run_preprocessed(network: nn.Module, observations: th.Tensor) -> th.Tensor:
     if not is_known(features):  # it may change its input in place, which other networks share
         observations = observations.clone()
     if not uses_bf16(network):
-        return run(values, run(features, observations))
-    with th.autocast(observations.device.type, dtype=th.bfloat16):
-        extracted = run(features, observations)
-    return run(values, extracted.float())
+        outputs = run(values, run(features, observations))
+    else:
+        with th.autocast(observations.device.type, dtype=th.bfloat16):
+            extracted = run(features, observations)
+        outputs = run(values, extracted.float())
+    if isinstance(network, policies.QuantileQNetwork):
+        return network.split_quantiles(outputs)
+    return outputs
 
 
 class FunctionalNetwork(nn.Module):
@@ -270,7 +274,8 @@ def acts_greedily(policy: BasePolicy, network: nn.Module) -> bool:
         policy_class.predict is BasePolicy.predict
         and policy_class.obs_to_tensor is BasePolicy.obs_to_tensor
         and policy_class._predict in (DQNPolicy._predict, policies.MlpPolicy._predict)
-        and getattr(type(network), "_predict", None) is QNetwork._predict
+        and getattr(type(network), "_predict", None)
+        in (QNetwork._predict, policies.QuantileQNetwork._predict)
     )
 
 
@@ -287,6 +292,7 @@ class NumpyNetwork:
         self._layers: list[tuple[np.ndarray, np.ndarray | None, bool]] = []
         self._parameters = list(network.parameters())
         self._addresses = [p.data_ptr() for p in self._parameters]
+        self._n_quantiles = getattr(network, "n_quantiles", 1)
         modules = list(network.q_net)
         for layer, following in zip(modules, [*modules[1:], None]):
             if type(layer) is nn.Linear:
@@ -322,6 +328,8 @@ class NumpyNetwork:
                 x += bias
             if rectified:
                 np.maximum(x, 0.0, out=x)
+        if self._n_quantiles > 1:
+            return x.reshape(len(x), self._n_quantiles, -1).mean(axis=1)
         return x
 
 
@@ -345,7 +353,7 @@ class Preprocessor:
         """Whether preprocessing and network can be separated: SB3's Q-network on one tensor."""
         return (
             isinstance(network, QNetwork)
-            and type(network).forward is QNetwork.forward
+            and type(network).forward in (QNetwork.forward, policies.QuantileQNetwork.forward)
             and type(network).extract_features is QNetwork.extract_features
             and not isinstance(network.observation_space, spaces.Dict)
         )

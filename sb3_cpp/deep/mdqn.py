@@ -12,7 +12,7 @@ from torch import nn
 from sb3_cpp.checks import check_number
 from sb3_cpp.deep.base import RegularizedDQN
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.regularization import munchausen_bonus, soft_value
+from sb3_cpp.regularization import boltzmann, munchausen_bonus, soft_value
 
 
 class MDQN(RegularizedDQN):
@@ -55,7 +55,7 @@ class MDQN(RegularizedDQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -69,6 +69,7 @@ class MDQN(RegularizedDQN):
         loss: str = "mse",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -82,8 +83,8 @@ class MDQN(RegularizedDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, precision=precision,
-            _init_setup_model=_init_setup_model,
+            averaging=averaging, n_quantiles=n_quantiles, fast=fast, compile=compile,
+            precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -104,4 +105,5 @@ class MDQN(RegularizedDQN):
         alpha, temperature, clip = self.alpha, self.temperature, self.munchausen_clip
         # Of the action at s: it is added outside the bootstrap, on terminal transitions too
         bonus = munchausen_bonus(batch.target_q, batch.actions, alpha, temperature, clip)
-        return batch.bootstrap(soft_value(batch.next_target_q, temperature)) + bonus
+        value = soft_value(batch.next_target_q, temperature)
+        return batch.bootstrap(value, lambda: boltzmann(batch.next_target_q, temperature)) + bonus

@@ -51,7 +51,7 @@ class MoDQN(ActingDQN):
         exploration_fraction: float = 0.1,
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
-        max_grad_norm: float = 10,
+        max_grad_norm: float | None = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -66,6 +66,7 @@ class MoDQN(ActingDQN):
         loss: str = "mse",
         behaviour: str = "epsilon_greedy",
         averaging: int = 0,
+        n_quantiles: int = 0,
         fast: bool | None = None,
         compile: bool | None = None,
         precision: str = "fp32",
@@ -79,8 +80,8 @@ class MoDQN(ActingDQN):
             optimize_memory_usage, n_steps, target_update_interval, exploration_fraction,
             exploration_initial_eps, exploration_final_eps, max_grad_norm, stats_window_size,
             tensorboard_log, policy_kwargs, verbose, seed, device, loss=loss, behaviour=behaviour,
-            averaging=averaging, fast=fast, compile=compile, precision=precision,
-            _init_setup_model=_init_setup_model,
+            averaging=averaging, n_quantiles=n_quantiles, fast=fast, compile=compile,
+            precision=precision, _init_setup_model=_init_setup_model,
         )  # fmt: skip
 
     def _check_arguments(self) -> None:
@@ -108,12 +109,12 @@ class MoDQN(ActingDQN):
     def _target(self, batch: Batch) -> th.Tensor:
         # Q evaluates the policy that is greedy in H, not its own
         greedy = batch.next_target_values(self.acting_net_target).argmax(dim=1, keepdim=True)
-        return batch.bootstrap(batch.next_target_q.gather(1, greedy))
+        return batch.bootstrap(batch.next_target_of(greedy))
 
     def _losses(self, batch: Batch, target: th.Tensor) -> dict[str, th.Tensor]:
         # H regresses on the average of its own target network and the newest Q target
         old = batch.gather_actions(batch.target_values(self.acting_net_target))
         weight = batch.coefficients["momentum"]
-        average = (1.0 - weight) * old + weight * target
+        average = (1.0 - weight) * old + weight * target.mean(dim=1, keepdim=True)
         prediction = batch.gather_actions(self._acting_values(batch))
         return {**super()._losses(batch, target), "momentum": self._value_loss(prediction, average)}

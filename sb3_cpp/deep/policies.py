@@ -1,10 +1,11 @@
-"""DQN's policies, with an optional weight average or a second, acting network."""
+"""DQN's policies, with optional quantiles, a weight average, or a second, acting network."""
 
 import warnings
 from itertools import chain
 from typing import Any
 
 import torch as th
+from gymnasium import spaces
 from stable_baselines3.common.type_aliases import PyTorchObs, Schedule
 from stable_baselines3.dqn import policies as dqn
 from stable_baselines3.dqn.policies import QNetwork
@@ -12,9 +13,56 @@ from stable_baselines3.dqn.policies import QNetwork
 from sb3_cpp.deep.averaging import WeightAverage
 
 
+class QuantileQNetwork(QNetwork):
+    """DQN's network with ``n_quantiles`` outputs per action, the quantiles of the return.
+
+    Layers and initial weights are those of contrib's ``QuantileNetwork`` for QR-DQN.
+
+    :param observation_space: as of DQN's network
+    :param action_space: as of DQN's network
+    :param args: further arguments of DQN's network
+    :param n_quantiles: number of quantiles, at least 1
+    :param kwargs: keyword arguments of DQN's network
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Discrete,
+        *args: Any,
+        n_quantiles: int,
+        **kwargs: Any,
+    ) -> None:
+        # DQN's network has one output per action of its space
+        outputs = spaces.Discrete(int(action_space.n) * n_quantiles)
+        super().__init__(observation_space, outputs, *args, **kwargs)
+        self.action_space, self.n_quantiles = action_space, n_quantiles
+
+    def forward(self, obs: PyTorchObs) -> th.Tensor:
+        """Quantiles of each action, shape (batch, n_quantiles, actions)."""
+        return self.split_quantiles(super().forward(obs))
+
+    def split_quantiles(self, outputs: th.Tensor) -> th.Tensor:
+        """Outputs of the last layer in the shape (batch, n_quantiles, actions)."""
+        return outputs.view(-1, self.n_quantiles, int(self.action_space.n))
+
+    def _predict(self, observation: PyTorchObs, deterministic: bool = True) -> th.Tensor:
+        return q_values(self(observation)).argmax(dim=1)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return {**super()._get_constructor_parameters(), "n_quantiles": self.n_quantiles}
+
+
+def q_values(outputs: th.Tensor) -> th.Tensor:
+    """Q-values, shape (batch, actions), of a network's outputs: themselves, or the mean over
+    quantiles, shape (batch, n_quantiles, actions)."""
+    return outputs.mean(dim=1) if outputs.dim() == 3 else outputs
+
+
 class MlpPolicy(dqn.DQNPolicy):
     """
-    DQN's policy. With ``averaging``, deterministic actions come from an EMA of the weights.
+    DQN's policy. With ``n_quantiles``, its networks have that many quantiles per action, and it
+    acts on their mean. With ``averaging``, deterministic actions come from an EMA of the weights.
 
     The average is a part of the policy, so ``model.predict``, ``model.policy.predict`` and a policy
     saved without the model choose the same actions.
@@ -22,12 +70,14 @@ class MlpPolicy(dqn.DQNPolicy):
     :param args: arguments of DQN's policy
     :param averaging: EMA horizon (gradient steps) of the weights used by deterministic
         predictions; 0 = off
+    :param n_quantiles: quantiles per action; 0 = plain Q-values
     :param kwargs: keyword arguments of DQN's policy
     """
 
     average: WeightAverage | None
 
-    def __init__(self, *args: Any, averaging: int = 0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, averaging: int = 0, n_quantiles: int = 0, **kwargs: Any) -> None:
+        self.n_quantiles = n_quantiles  # first: super().__init__() builds the networks
         super().__init__(*args, **kwargs)
         # After the networks are built: the average is a copy
         self.start_average(averaging)
@@ -35,6 +85,12 @@ class MlpPolicy(dqn.DQNPolicy):
     def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
         self.optimizer.register_load_state_dict_pre_hook(self._keep_online_parameters)
+
+    def make_q_net(self) -> QNetwork:
+        if not self.n_quantiles:
+            return super().make_q_net()
+        net_args = self._update_features_extractor(self.net_args, features_extractor=None)
+        return QuantileQNetwork(**net_args, n_quantiles=self.n_quantiles).to(self.device)
 
     def _keep_online_parameters(
         self, optimizer: th.optim.Optimizer, state: dict[str, Any]
@@ -86,7 +142,8 @@ class MlpPolicy(dqn.DQNPolicy):
     def _get_constructor_parameters(self) -> dict[str, Any]:
         # A policy that is saved by itself is built again from these
         averaging = 0 if self.average is None else self.average.horizon
-        return {**super()._get_constructor_parameters(), "averaging": averaging}
+        ours = {"averaging": averaging, "n_quantiles": self.n_quantiles}
+        return {**super()._get_constructor_parameters(), **ours}
 
 
 class CnnPolicy(MlpPolicy, dqn.CnnPolicy):
@@ -126,9 +183,9 @@ class TargetMultiInputPolicy(TargetMlpPolicy, dqn.MultiInputPolicy):
 class ActingMlpPolicy(MlpPolicy):
     """A policy with a second network of the Q-network's shape, whose largest output is the action.
 
-    It is the momentum H for MoDQN and the logits of the policy for DeepCPI. It has its own target
-    network. Its parameters are a second group of the policy's optimiser, so saving, loading and
-    learning-rate schedules include it.
+    It is the momentum H for MoDQN and the logits of the policy for DeepCPI, and has no quantiles.
+    It has its own target network. Its parameters are a second group of the policy's optimiser, so
+    saving, loading and learning-rate schedules include it.
     """
 
     acting_net: QNetwork
@@ -137,8 +194,8 @@ class ActingMlpPolicy(MlpPolicy):
     def _build(self, lr_schedule: Schedule) -> None:
         super()._build(lr_schedule)
         # After DQN's own networks, which so get the same initial weights as in DQN
-        self.acting_net = self.make_q_net()
-        self.acting_net_target = self.make_q_net()
+        self.acting_net = dqn.DQNPolicy.make_q_net(self)
+        self.acting_net_target = dqn.DQNPolicy.make_q_net(self)
         self.acting_net_target.load_state_dict(self.acting_net.state_dict())
         self.acting_net_target.set_training_mode(False)
         self.optimizer.add_param_group({"params": list(self.acting_net.parameters())})

@@ -99,6 +99,22 @@ def objects_from_names(model: "RegularizedDQN | CautiousSAC") -> None:
         values["replay_buffer_class"] = getattr(importlib.import_module(module), attribute)
 
 
+def check_quantiles(model: "RegularizedDQN", parts: dict[str, Any]) -> None:
+    """Refuse a file of another number of quantiles, in one line."""
+    name = [key for key in model.q_net.state_dict() if key.endswith("weight")][-1]
+    key = f"q_net.{name}"
+    saved = parts.get("policy", {}).get(key)
+    if saved is None or len(saved) == len(model.policy.state_dict()[key]):
+        return
+    quantiles, rest = divmod(len(saved), model._n_actions)
+    if not rest:
+        # One quantile takes as many outputs as none
+        allowed = "0 or 1" if quantiles == 1 else quantiles
+        raise InvalidArgument(
+            f"n_quantiles must be {allowed} as in the saved model, got {model.n_quantiles}"
+        )
+
+
 def fit_average(model: "RegularizedDQN", parts: dict[str, Any]) -> dict[str, Any]:
     """Saved parameters with the average this model has: as saved, dropped, or started anew."""
     prefix = "average.network."

@@ -26,7 +26,16 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFram
 from stable_baselines3.her import HerReplayBuffer
 
 from benchmarks.faults import same
-from sb3_cpp import CVI, MDQN, CheckpointCallback, DeepCPI, DeepCPP, IterationCallback, MoDQN
+from sb3_cpp import (
+    CVI,
+    MDQN,
+    CautiousMDQN,
+    CheckpointCallback,
+    DeepCPI,
+    DeepCPP,
+    IterationCallback,
+    MoDQN,
+)
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore, remaining_timesteps, resume, store
 from sb3_cpp.checks import InvalidArgument
@@ -127,11 +136,18 @@ def test_all_five_resume_to_the_bit(tmp_path: Path, algorithm: Any) -> None:
     check_exact(lambda: algorithm("MlpPolicy", "CartPole-v1", **SMALL), tmp_path, (75, 333, 500))
 
 
+@pytest.mark.parametrize("algorithm", [DeepCPP, CautiousMDQN, MDQN, MoDQN, CVI, DeepCPI])
+def test_quantiles_resume_to_the_bit(tmp_path: Path, algorithm: Any) -> None:
+    settings = {**SMALL, "n_quantiles": 5}
+    check_exact(lambda: algorithm("MlpPolicy", "CartPole-v1", **settings), tmp_path, (333,), 400)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"train_freq": (1, "episode"), "gradient_steps": -1},
         {"behaviour": "boltzmann"},
+        {"n_quantiles": 5, "averaging": 20},
         {
             "fast": False,
             "optimize_memory_usage": True,

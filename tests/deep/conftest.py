@@ -38,6 +38,12 @@ CASES = {
     "mdqn": Case(MDQN, {}),
     "modqn": Case(MoDQN, {}),
     "cpi": Case(DeepCPI, {}),
+    "cpp_quantiles": Case(DeepCPP, {"n_quantiles": 5}),
+    "cmdqn_quantiles": Case(CautiousMDQN, {"n_quantiles": 5}, frozen={"zeta": 0.0}),
+    "cvi_quantiles": Case(CVI, {"n_quantiles": 5}),
+    "mdqn_quantiles": Case(MDQN, {"n_quantiles": 5}),
+    "modqn_quantiles": Case(MoDQN, {"n_quantiles": 5}),
+    "cpi_quantiles": Case(DeepCPI, {"n_quantiles": 5}),
 }
 ALGORITHMS = ["cpp", "cmdqn", "cvi", "mdqn", "modqn", "cpi"]
 

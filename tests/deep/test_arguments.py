@@ -56,6 +56,11 @@ BAD = [
     (MoDQN, "momentum", 1.5),
     (MoDQN, "kappa", 0.0),
     (MoDQN, "momentum_floor", -0.5),
+    *[
+        (cls, "n_quantiles", value)
+        for cls in (DeepCPP, CautiousMDQN, CVI, MDQN, MoDQN, DeepCPI)
+        for value in (-1, 2.0, "5", None, True)
+    ],
     *[(cls, "loss", "l3") for cls in (DeepCPP, CVI, MDQN, MoDQN, DeepCPI)],
     *[(cls, "behaviour", "random") for cls in (DeepCPP, CVI, MDQN, MoDQN, DeepCPI)],
 ]

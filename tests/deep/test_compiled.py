@@ -42,7 +42,8 @@ def weights(model):
     return th.cat([p.detach().flatten() for p in model.policy.parameters()])
 
 
-@pytest.mark.parametrize("name", ["cpp_weighted", "cmdqn", "cpi"])  # two losses; unit; two networks
+# Two losses; a unit; two networks; quantiles
+@pytest.mark.parametrize("name", ["cpp_weighted", "cmdqn", "cpi", "cpp_quantiles"])
 def test_compiled_and_eager_updates_agree(name, tmp_path: Path):
     models, headers = [], []
     for choice in (False, True):
