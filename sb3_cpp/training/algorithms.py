@@ -186,7 +186,9 @@ def check_values(values: Mapping[str, Any], algorithm: type[BaseAlgorithm]) -> N
         elif name in _COUNTS:
             check_whole_number(name, value, 1)
         elif name in _POSITIVE:
-            check_number(name, value, 0.0, low_open=True)
+            unclipped = value is None and issubclass(algorithm, (RegularizedDQN, QRDQN))
+            if not unclipped:
+                check_number(name, value, 0.0, low_open=True)
         elif name in _NUMBERS:
             check_number(name, value, -_LARGEST_FLOAT, _LARGEST_FLOAT)
         elif name in _SWITCHES and not (
@@ -253,5 +255,6 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "ent_coef": _entropy_coefficient,
     "action_noise": lambda name, value: value is None or _noise_deviation(name, value),
     "learning_starts": lambda name, value: check_whole_number(name, value, 0),
+    "n_quantiles": lambda name, value: check_whole_number(name, value, 0),
     "gradient_steps": lambda name, value: check_whole_number(name, value, -1),
 }

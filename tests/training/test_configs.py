@@ -89,6 +89,16 @@ def test_averaged_dqn_is_dqn() -> None:
     assert averaged.hyperparameters == {**dqn.hyperparameters, "averaging": 2000}
 
 
+@pytest.mark.parametrize(("row", "algo"), [("mdqn_qr", "mdqn"), ("cmdqn_qr", "cmdqn")])
+def test_quantile_rows_differ_by_their_quantiles_only(row: str, algo: str) -> None:
+    suite, env = load_suite("minatar"), "MinAtar/Breakout-v1"
+    quantiles, plain = (suite.run_config(name, env, 0) for name in (row, algo))
+    assert quantiles.algorithm == algo
+    assert quantiles.hyperparameters == {**plain.hyperparameters, "n_quantiles": 50}
+    contrib = suite.run_config("qrdqn", env, 0).hyperparameters["policy_kwargs"]["n_quantiles"]
+    assert contrib == 50
+
+
 def test_the_zoo_trains_cartpole_with_the_settings_of_classic() -> None:
     """In particular not with 128 updates in a row, which leave K no meaning."""
     zoo = yaml.safe_load((CONFIGS / "zoo.yml").read_text(encoding="utf-8"))["CartPole-v1"]

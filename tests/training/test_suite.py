@@ -210,6 +210,16 @@ def test_bad_values_of_continuous_algorithms(
         check_values(values, get_algorithm(name))
 
 
+@pytest.mark.parametrize("name", ["mdqn", "regularized_dqn"])
+def test_quantiles_and_no_clipping_can_be_said_in_a_suite(name: str) -> None:
+    algorithm = get_algorithm(name)
+    check_values({"n_quantiles": 50, "max_grad_norm": None}, algorithm)
+    with pytest.raises(InvalidArgument, match="n_quantiles must be a whole number of at least 0"):
+        check_values({"n_quantiles": 0.5}, algorithm)
+    with pytest.raises(InvalidArgument, match=r"max_grad_norm must be a number .* got None"):
+        check_values({"max_grad_norm": None}, get_algorithm("ppo"))
+
+
 def test_action_noise_is_independent_in_every_dimension() -> None:
     check_values({"action_noise": "normal_0.1", "ent_coef": "auto_0.1"}, SAC)
     noise = resolve_classes({"action_noise": "normal_0.1"}, 3)["action_noise"]
