@@ -59,7 +59,7 @@ def test_compiled_and_eager_updates_agree(name, tmp_path: Path):
     assert [s["step"].item() for s in first.values()] == [s["step"].item() for s in second.values()]
     for quantity, value in eager.iteration_record.items():
         assert traced.iteration_record[quantity] == pytest.approx(value, rel=0.05, abs=1e-9)
-    assert "train/value_loss" in headers[0]
+    assert "train/loss" in headers[0]
     assert set(headers[0].split(",")) == set(headers[1].split(","))
 
 
