@@ -36,14 +36,14 @@ from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import folder_name
 
 _FIGURES: dict[str, Callable[[Results, str], Picture]] = {  # of results and reference
-    "fig4": curves_of_all_tasks,
+    "fig4": lambda results, _: curves_of_all_tasks(results),
     "pareto": lambda results, _: pareto_of_all_tasks(results),
     "pareto_tasks": lambda results, _: pareto_by_task(results),
     "oscillation_l2": lambda results, reference: oscillation_bars(results, "l2", reference),
     "oscillation_inf": lambda results, reference: oscillation_bars(results, "inf", reference),
-    "profiles": profiles,
+    "profiles": lambda results, _: profiles(results),
     "improvement": improvement,
-    "training_curves": partial(curves_of_all_tasks, series="training"),
+    "training_curves": lambda results, _: curves_of_all_tasks(results, series="training"),
     "traces": lambda results, _: traces(results),
     "fig5": lambda results, _: ablation_curves(results),
 }
@@ -57,7 +57,7 @@ def pictures(results: Results, reference: str, names: Sequence[str] = NAMES) -> 
     """The chosen figures of one suite, drawn one at a time."""
     chosen = [partial(_FIGURES[name], results, reference) for name in names if name != CURVES]
     if CURVES in names:
-        chosen += [partial(curves_of_task, results, task, reference) for task in tasks_of(results)]
+        chosen += [partial(curves_of_task, results, task) for task in tasks_of(results)]
     for make in chosen:
         # Not around the yield: the caller's figures keep their own styles
         with fixed_styles(results.used().algo):
@@ -164,7 +164,9 @@ def table1_markdown(table: pd.DataFrame) -> str:
 def table1_latex(table: pd.DataFrame) -> str:
     """With the rules of the paper; needs the package multirow."""
     text = table1_text(table)
-    escape = str.maketrans({"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "ζ": r"$\zeta$"})
+    escape = str.maketrans(
+        {"_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "ζ": r"$\zeta$", "α": r"$\alpha$"}
+    )
     lines = [r"\begin{tabular}{|c|c|" + "c|" * (len(text.columns) - 2) + "}", r"\hline"]
     heads = [rf"\texttt{{{name.translate(escape)}}}" for name in text.columns[2:]]
     lines += [" & ".join(["Criterion", "Algorithm", *heads]) + r" \\", r"\hline"]

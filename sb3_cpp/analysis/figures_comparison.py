@@ -1,6 +1,7 @@
 """Figures that compare algorithms: return against oscillation, bars, profiles, improvement."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from sb3_cpp.analysis.comparison import (
 from sb3_cpp.analysis.results import Results
 from sb3_cpp.analysis.style import (
     BAND,
-    COLUMN,
-    FAINT_BAND,
     FONT,
+    MOST_BANDS,
+    PAGE,
     Picture,
     label_axes,
     label_of,
@@ -45,6 +46,7 @@ from sb3_cpp.metrics import (
     significance_stars,
 )
 
+LEARNED = 0.25  # share of the best return, from which on an algorithm counts as having learned
 NORMS = {
     "l2": (r"$\|OJ\|_2$", "root of the sum of squared falls"),
     "inf": (r"$\|OJ\|_\infty$", "largest fall"),
@@ -64,13 +66,21 @@ def pareto_of_all_tasks(results: Results) -> Picture:
         )
         for algo in algos
     }
-    figure = new_figure(COLUMN + 0.7, 3.2)
-    label = r"normalised oscillation $\|OJ\|_2$ (less is better)"
-    plot_pareto(figure.subplots(), points, (0.0, 1.0), "", label, "normalised final return")
+    figure = new_figure(PAGE, 3.2)
+    plane, gains, falls = figure.subplots(1, 3, width_ratios=[2.1, 1.0, 1.0])
+    # The intervals have panels of their own: crosses on points of equal return hide each other
+    plot_intervals(gains, {algo: gain for algo, (gain, _) in points.items()}, "Final return")
+    plot_intervals(falls, {algo: fall for algo, (_, fall) in points.items()}, r"$\|OJ\|_2$")
+    gains.set_xlim(-0.05, 1.05)
+    falls.set_xlim(left=0.0)
+    falls.tick_params(labelleft=False)
+    words = ("All tasks", r"oscillation $\|OJ\|_2$ (left is better)", "final return (up is better)")
+    plot_pareto(plane, points, (0.0, 1.0), *words, intervals=False)
     caption = (
-        "Left and up is better; the dashed line is the Pareto front. Points are interquartile "
-        "means over all runs of all tasks, crosses their 95 % bootstrap intervals, cut at the "
-        "frame. Both axes are in units of each task's range of returns."
+        "Left and up is better; the dashed line is the Pareto front. Hollow: returns less than a "
+        "quarter of the best, so its oscillation says nothing, and it is not on the front. Points "
+        "are interquartile means over all runs of all tasks; right, with 95 % bootstrap intervals "
+        "(cut at the frame). All axes are in units of each task's range of returns."
     )
     return Picture(name, title, caption, figure)
 
@@ -78,6 +88,7 @@ def pareto_of_all_tasks(results: Results) -> Picture:
 def pareto_by_task(results: Results) -> Picture:
     """The same for each task, in the units of its return."""
     tasks, algos = tasks_of(results), ordered(list(results.used().algo))
+    crosses = len(algos) <= MOST_BANDS
     figure, axes = panels(len(tasks), handles=line_handles(styles_for(algos), markers=True))
     for ax, task in zip(axes, tasks):
         points = {}
@@ -88,11 +99,10 @@ def pareto_by_task(results: Results) -> Picture:
         runs = results.used()
         low, high = runs.loc[runs.task == task, ["return_low", "return_high"]].iloc[0]
         labels = (short_name(task), NORMS["l2"][0], "final return")
-        plot_pareto(ax, points, (float(low), float(high)), *labels, names=False)
-    caption = (
-        "As for all tasks, in the units of the return: interquartile means over seeds with their "
-        "95 % intervals."
-    )
+        plot_pareto(ax, points, (float(low), float(high)), *labels, names=False, intervals=crosses)
+    caption = "As for all tasks, in the units of the return: interquartile means over seeds"
+    # Crosses of more algorithms would cover the points
+    caption += " with their 95 % intervals." if crosses else "; the intervals are in the tables."
     return Picture("pareto_tasks", "Return against oscillation, by task", caption, figure)
 
 
@@ -104,18 +114,28 @@ def plot_pareto(
     xlabel: str,
     ylabel: str,
     names: bool = True,
+    intervals: bool = True,
 ) -> None:
     """Return upwards, oscillation to the right, with intervals and the Pareto front.
+
+    The front is of the algorithms that learned: one that did not hardly oscillates.
 
     :param points: by algorithm, return and oscillation
     :param bounds: range of returns that is shown; intervals are cut at the frame
     :param names: write each algorithm's name beside its point
+    :param intervals: draw them as crosses
     """
     styles = styles_for(points)
     values = {
         algo: (float(gain.estimate), float(fall.estimate)) for algo, (gain, fall) in points.items()
     }
-    front = sorted((values[algo][1], values[algo][0]) for algo in pareto_front(values))
+    best = max(y for y, _ in values.values())
+    learned = {
+        algo: point
+        for algo, point in values.items()
+        if point[0] - bounds[0] >= LEARNED * (best - bounds[0])
+    }
+    front = sorted((values[algo][1], values[algo][0]) for algo in pareto_front(learned))
     dashed: dict[str, Any] = {"color": "0.6", "linewidth": 1.2, "linestyle": "--", "zorder": 1}
     # Steps: between two points of the front no mixture of algorithms is claimed
     ax.plot(*zip(*front), drawstyle="steps-post", **dashed)
@@ -123,53 +143,96 @@ def plot_pareto(
         y, x = values[algo]
         colour, marker = styles[algo].colour, styles[algo].marker
         thin: dict[str, Any] = {"color": colour, "linewidth": 1.0, "alpha": 0.55, "zorder": 2}
-        if np.isfinite(fall.low):
+        if intervals and np.isfinite(fall.low):
             ax.plot([float(fall.low), float(fall.high)], [y, y], **thin)
-        if np.isfinite(gain.low):
+        if intervals and np.isfinite(gain.low):
             ax.plot([x, x], [float(gain.low), float(gain.high)], **thin)
-        ax.plot(x, y, marker=marker, linestyle="none", color=colour, markersize=6, zorder=3)
+        look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "zorder": 3}
+        if algo not in learned:
+            look["markerfacecolor"] = "white"
+        ax.plot(x, y, linestyle="none", **look)
     margin = 0.06 * (bounds[1] - bounds[0]) or 1.0
     ax.set_ylim(bounds[0] - margin, bounds[1] + margin)
     ax.set_xlim(0.0, 1.3 * max(x for _, x in values.values()) or 1.0)
     label_axes(ax, title, xlabel, ylabel)
     if names:
-        _name_points(ax, values)
+        _name_points(ax, values, front)
 
 
-def _name_points(ax: Axes, values: Mapping[str, tuple[float, float]]) -> None:
-    """Each name beside its point, inside the frame, where it covers least of points and names."""
+def plot_intervals(ax: Axes, by_algo: Mapping[str, Interval], title: str) -> None:
+    """A row per algorithm, the first on top: the estimate and its interval."""
+    styles = styles_for(by_algo)
+    for row, (algo, found) in enumerate(by_algo.items()):
+        colour, marker = styles[algo].colour, styles[algo].marker
+        if np.isfinite(found.low):
+            ends = [float(found.low), float(found.high)]
+            ax.plot(ends, [row, row], color=colour, linewidth=1.6, solid_capstyle="butt")
+        ax.plot(float(found.estimate), row, marker=marker, color=colour, markersize=5)
+    label_axes(ax, title, "", "")
+    ax.set_yticks(range(len(by_algo)), [styles[algo].label for algo in by_algo], fontsize=FONT - 1)
+    ax.set_ylim(len(by_algo) - 0.5, -0.5)
+    ax.grid(axis="y", visible=False)
+
+
+def _name_points(
+    ax: Axes, values: Mapping[str, tuple[float, float]], front: Sequence[tuple[float, float]]
+) -> None:
+    """Each name inside the frame where it covers least; a thin line leads to a far point.
+
+    :param values: return and oscillation by algorithm
+    :param front: corners of the Pareto front, which names should not cover
+    """
     styles, figure = styles_for(values), ax.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()  # the layout decides where the axes are
-    points = 72.0 / figure.dpi * ax.transData.transform([(x, y) for y, x in values.values()])
+    unit = 72.0 / figure.dpi  # in points, the unit of font sizes and annotation offsets
+    points = unit * ax.transData.transform([(x, y) for y, x in values.values()])
     places = dict(zip(values, points.tolist()))
-    # In points, the unit of font sizes and annotation offsets
-    covered = [(x - 4, y - 4, x + 4, y + 4) for x, y in places.values()]
-    frame = tuple(72.0 / figure.dpi * float(edge) for edge in ax.bbox.extents)
-    for algo, (x, y) in places.items():
-        long = 0.65 * FONT * len(styles[algo].label)
-        lines = [3 + 1.3 * FONT * step for step in range(4)]  # above the point; as far below
-        offsets = [
-            (dx, dy)
-            for line in lines
-            for dx in (6, -6 - long, -long / 2)
-            for dy in (line, -line - FONT)
-        ]
-        boxes = [(x + dx, y + dy, x + dx + long, y + dy + FONT) for dx, dy in offsets]
-        cost = [
-            sum(_overlap(box, other) for other in covered) + long * FONT - _overlap(box, frame)
-            for box in boxes
-        ]
-        best = int(np.argmin(np.round(cost, 6)))  # rounded: the nearest of equally good places
-        covered.append(boxes[best])
-        ax.annotate(
+    covered = [(x - 5, y - 5, x + 5, y + 5) for x, y in places.values()]
+    for (a, b), (c, d) in pairwise(unit * ax.transData.transform(front)):
+        covered += [(a, b - 1, c, b + 1), (c - 1, b, c + 1, d)]
+    frame = tuple(unit * float(edge) for edge in ax.bbox.extents)
+    # Points with near neighbours have fewest places left: they choose first
+    crowd = {
+        algo: sum(abs(x - u) < 60 and abs(y - v) < 12 for u, v in places.values())
+        for algo, (x, y) in places.items()
+    }
+    for algo in sorted(places, key=lambda name: -crowd[name]):
+        x, y = places[algo]
+        text = ax.annotate(
             styles[algo].label,
             values[algo][::-1],
-            xytext=offsets[best],
+            xytext=(0, 0),
             textcoords="offset points",
             fontsize=FONT,
             color=styles[algo].colour,
         )
+        long = unit * text.get_window_extent().width
+        offsets = [(7.0, -FONT / 2), (-7.0 - long, -FONT / 2)]  # beside it, then above and below
+        offsets += [
+            (dx, dy)
+            for line in (4 + 1.3 * FONT * step for step in range(6))
+            for dx in (-long / 2, 4.0, -4.0 - long)
+            for dy in (line, -line - FONT)
+        ]
+        boxes = [(x + dx, y + dy, x + dx + long, y + dy + FONT) for dx, dy in offsets]
+        cost = [
+            sum(_overlap(box, other) for other in covered)
+            + 4 * (long * FONT - _overlap(box, frame))
+            + 0.5 * max(abs(dy) - FONT, 0.0)  # the nearest of equally good places
+            for box, (_, dy) in zip(boxes, offsets)
+        ]
+        best = int(np.argmin(np.round(cost, 6)))
+        covered.append(boxes[best])
+        text.set_position(offsets[best])
+        if abs(offsets[best][1]) > 2.2 * FONT:
+            anchor = (x, y + (5 if offsets[best][1] > 0 else -5))
+            end = (
+                min(max(x, boxes[best][0]), boxes[best][2]),
+                boxes[best][1] - 1 if offsets[best][1] > 0 else boxes[best][3] + 2,
+            )
+            ends = ax.transData.inverted().transform(np.array([anchor, end]) / unit)
+            ax.plot(*ends.T, color=styles[algo].colour, linewidth=0.6, alpha=0.6)
 
 
 def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
@@ -200,7 +263,8 @@ def oscillation_bars(results: Results, norm: str, reference: str) -> Picture:
         f"{words.capitalize()} of the evaluation curve. Bars are interquartile means, lines 95 % "
         "bootstrap intervals (cut at the frame), dots the runs. Stars: differs from "
         f"{label_of(reference)} by Welch's test with Holm's correction over all tasks and bars, "
-        "over all tasks by a permutation test (* 0.05, ** 0.01, *** 0.001, n.s. not significant)."
+        "over all tasks by a permutation test (* 0.05, ** 0.01, *** 0.001; none: no difference "
+        "found)."
     )
     return Picture(f"oscillation_{norm}", f"Oscillation: {words}", caption, figure)
 
@@ -232,10 +296,10 @@ def plot_bars(
         dots: dict[str, Any] = {"color": "white", "markeredgecolor": "0.15", "markersize": 2.8}
         ax.plot(values, row + jitter, "o", markeredgewidth=0.6, **dots)
         if np.isfinite(p_values.get(algo, np.nan)):
-            stars = significance_stars(p_values[algo])
-            colour = "0.5" if stars == "n.s." else "black"
             place: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
-            ax.text(1.02, row, stars, fontsize=FONT - 1, color=colour, **place)
+            stars = significance_stars(p_values[algo])
+            if stars != "n.s.":
+                ax.text(1.02, row, stars, fontsize=FONT, **place)
     ax.set_xlim(0.0, 1.25 * (largest or 1.0))
     label_axes(ax, title, xlabel, "")
     ax.set_yticks(range(len(by_algo)), [styles[a].label for a in by_algo], fontsize=FONT - 1)
@@ -243,7 +307,7 @@ def plot_bars(
     ax.grid(axis="y", visible=False)
 
 
-def profiles(results: Results, reference: str) -> Picture:
+def profiles(results: Results) -> Picture:
     """Performance profiles: return on the left, oscillation on the right."""
     name, title = "profiles", "Performance profiles"
     tasks, algos = shared_tasks(results), averaged_algorithms(results)
@@ -254,22 +318,23 @@ def profiles(results: Results, reference: str) -> Picture:
         {algo: scores(results, algo, measure, tasks) for algo in algos}
         for measure in ("normalised_return", "normalised_oscillation_l2")
     )
-    plot_profiles(left, returns, reference, "runs with a higher return", "normalised final return")
+    plot_profiles(left, returns, "runs with a higher return", "normalised final return")
     words = ("runs with no more oscillation", r"normalised oscillation $\|OJ\|_2$")
-    plot_profiles(right, falls, reference, *words, below=True)
+    plot_profiles(right, falls, *words, below=True)
     legend_below(figure, line_handles(styles_for(algos)))
     caption = (
         "Share of runs, tasks counting equally, whose normalised return lies above the value on "
         "the axis (left), and whose normalised oscillation does not (right); higher is better in "
-        "both. Bands are pointwise 95 % bootstrap intervals."
+        "both."
     )
+    if len(algos) <= MOST_BANDS:
+        caption += " Bands are pointwise 95 % bootstrap intervals."
     return Picture(name, title, caption, figure)
 
 
 def plot_profiles(
     ax: Axes,
     by_algo: Mapping[str, Scores],
-    reference: str,
     title: str,
     xlabel: str,
     below: bool = False,
@@ -287,9 +352,9 @@ def plot_profiles(
         middle, bottom, top = (1.0 - part if below else part for part in share)
         look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes}
         ax.plot(thresholds, middle, linewidth=1.4, drawstyle="steps-mid", **look)
-        opacity = BAND if algo == reference or len(by_algo) < 4 else FAINT_BAND
-        band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
-        ax.fill_between(thresholds, bottom, top, step="mid", **band)
+        if len(by_algo) <= MOST_BANDS:
+            band: dict[str, Any] = {"color": style.colour, "alpha": BAND, "linewidth": 0}
+            ax.fill_between(thresholds, bottom, top, step="mid", **band)
     label_axes(ax, title, xlabel, "share of runs")
     ax.set_ylim(-0.02, 1.02)
 

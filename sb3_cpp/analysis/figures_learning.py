@@ -16,11 +16,11 @@ from sb3_cpp.analysis.runs import read_episodes
 from sb3_cpp.analysis.style import (
     BAND,
     COLUMN,
-    FAINT_BAND,
+    FONT,
+    MOST_BANDS,
     PAGE,
     STYLES,
     Picture,
-    band_handle,
     label_axes,
     legend_below,
     line_handles,
@@ -28,6 +28,7 @@ from sb3_cpp.analysis.style import (
     panels,
     save_figure,
     short_name,
+    spread_handle,
     step_axis,
     styles_for,
 )
@@ -45,10 +46,6 @@ from sb3_cpp.run_folder import (
 ENOUGH_SEEDS = 5
 ABLATION = "cpi_"  # prefix of the ablation's algorithms
 OURS = ("cpp", "cmdqn")  # shown beside the ablation
-_BAND = {
-    True: "bands their pointwise 95 % bootstrap intervals, cut at the frame",
-    False: "bands reach from the lowest to the highest seed",
-}
 _QUANTITIES = {"zeta": r"$\zeta$", "m_K": r"$m_K$", "M_K": r"$M_K$", "C_K": r"$C_K$"}
 
 
@@ -99,16 +96,17 @@ def plot_curves(
     results: Results,
     task: str,
     algos: Sequence[str],
-    reference: str,
     series: str = "evaluation",
     intervals: bool = True,
 ) -> None:
-    """One line per algorithm, the IQM over seeds, with a band.
+    """One line per algorithm, the IQM over seeds, with a band; all algorithms are drawn alike.
+
+    Bands of many algorithms would hide the lines: instead, each has a bar right of its last point.
 
     :param intervals: bands are pointwise 95 % intervals; else the range of seeds
     """
     styles = styles_for(algos)
-    lowest, highest = np.inf, -np.inf
+    lowest, highest, ends = np.inf, -np.inf, {}
     for algo, style in styles.items():
         curves = curve_set(results, task, algo, series)
         if curves is None:
@@ -117,25 +115,48 @@ def plot_curves(
         middle = iqm_interval({task: returns})
         if not intervals:
             middle = Interval(middle.estimate, returns.min(axis=0), returns.max(axis=0))
-        # With many algorithms only the reference's band is strong, or the bands hide the lines
-        opacity, above = (BAND, 3) if algo == reference or len(styles) < 4 else (FAINT_BAND, 2)
-        look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes, "zorder": above}
+        look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes}
         ax.plot(steps, middle.estimate, linewidth=1.4, **look)
-        band: dict[str, Any] = {"color": style.colour, "alpha": opacity, "linewidth": 0}
-        ax.fill_between(steps, middle.low, middle.high, **band)
+        if shows_bands(algos):
+            band: dict[str, Any] = {"color": style.colour, "alpha": BAND, "linewidth": 0}
+            ax.fill_between(steps, middle.low, middle.high, **band)
+        ends[algo] = (steps[-1], *(float(part[-1]) for part in middle))
         lowest, highest = min(lowest, returns.min()), max(highest, returns.max())
     if np.isfinite(lowest):  # the frame shows the runs; wide intervals are cut
         margin = 0.05 * (highest - lowest) or 1.0
         ax.set_ylim(lowest - margin, highest + margin)
     ylabel = "return" if series == "evaluation" else "training return"
     label_axes(ax, short_name(task), "environment steps", ylabel)
-    step_axis(ax)
+    last = max((end[0] for end in ends.values()), default=None)
+    step_axis(ax, last)
+    if last is not None and not shows_bands(algos):
+        for place, (algo, (_, middle_end, low, high)) in enumerate(ends.items()):
+            x, colour = last * (1.04 + 0.03 * place), styles[algo].colour
+            ax.plot([x, x], [low, high], color=colour, linewidth=1.6, solid_capstyle="butt")
+            ax.plot(x, middle_end, color=colour, marker=styles[algo].marker, markersize=3.5)
+        ax.set_xlim(0.0, last * (1.05 + 0.03 * len(ends)))
 
 
-def curves_of_all_tasks(results: Results, reference: str, series: str = "evaluation") -> Picture:
-    """The paper's Fig. 4: a panel per task, the legend in the cell after them."""
+def shows_bands(algos: Sequence[str]) -> bool:
+    """Whether curves have bands, or because they are many a bar at the end."""
+    return len(set(algos)) <= MOST_BANDS
+
+
+def _spread(intervals: bool, bands: bool) -> str:
+    """The sentence on lines and their bands or bars."""
+    lines = "Lines are interquartile means over seeds"
+    if not bands:
+        bars = "95 % bootstrap interval (cut at the frame)" if intervals else "range of seeds"
+        return f"{lines}, bars on the right the {bars} at the last step."
+    if intervals:
+        return f"{lines}, bands their pointwise 95 % bootstrap intervals, cut at the frame."
+    return f"{lines}, bands reach from the lowest to the highest seed."
+
+
+def curves_of_all_tasks(results: Results, series: str = "evaluation") -> Picture:
+    """The paper's Fig. 4: a panel per task."""
     tasks, algos = tasks_of(results), ordered(list(results.used().algo))
-    figure, lines = _curves(results, tasks, algos, reference, series)
+    figure, lines = _curves(results, tasks, algos, series)
     if series == "evaluation":
         title = "Learning curves (layout of the paper's Fig. 4)"
         return Picture("fig4", title, f"Return of the evaluations. {lines}", figure)
@@ -147,29 +168,28 @@ def _curves(
     results: Results,
     tasks: list[str],
     algos: list[str],
-    reference: str,
     series: str = "evaluation",
     height: float = 2.1,
 ) -> tuple[Figure, str]:
     """A panel per task, and a sentence on lines and bands."""
-    intervals = shows_intervals(results, algos, tasks)
-    handles = [*line_handles(styles_for(algos)), band_handle(intervals)]
+    intervals, bands = shows_intervals(results, algos, tasks), shows_bands(algos)
+    handles = [*line_handles(styles_for(algos)), spread_handle(intervals, bands)]
     figure, axes = panels(len(tasks), height, handles)
     for ax, task in zip(axes, tasks):
-        plot_curves(ax, results, task, algos, reference, series, intervals)
-    return figure, f"Lines are interquartile means over seeds, {_BAND[intervals]}."
+        plot_curves(ax, results, task, algos, series, intervals)
+    return figure, _spread(intervals, bands)
 
 
-def curves_of_task(results: Results, task: str, reference: str) -> Picture:
+def curves_of_task(results: Results, task: str) -> Picture:
     """One task at column width."""
     used = results.used()
     algos = ordered(list(used[used.task == task].algo))
-    intervals = shows_intervals(results, algos, [task])
+    intervals, bands = shows_intervals(results, algos, [task]), shows_bands(algos)
     figure = new_figure(COLUMN, 2.4)
-    plot_curves(figure.subplots(), results, task, algos, reference, intervals=intervals)
-    legend_below(figure, [*line_handles(styles_for(algos)), band_handle(intervals)])
-    lines = f"Lines are interquartile means over seeds, {_BAND[intervals]}."
-    name, caption = f"curve_{folder_name(task)}", f"Return of the evaluations. {lines}"
+    plot_curves(figure.subplots(), results, task, algos, intervals=intervals)
+    legend_below(figure, [*line_handles(styles_for(algos)), spread_handle(intervals, bands)])
+    name = f"curve_{folder_name(task)}"
+    caption = f"Return of the evaluations. {_spread(intervals, bands)}"
     return Picture(name, f"Learning curves: {task}", caption, figure)
 
 
@@ -184,8 +204,7 @@ def ablation_curves(results: Results) -> Picture:
     ours = [algo for algo in OURS if (used.algo == algo).any()]
     with_designs = set(used[used.algo.isin(designs)].task)
     tasks = [task for task in tasks_of(results) if task in with_designs]
-    reference = ours[0] if ours else ""
-    figure, lines = _curves(results, tasks, [*designs, *ours], reference, height=2.4)
+    figure, lines = _curves(results, tasks, [*designs, *ours], height=2.4)
     words = f"DeepCPI with {len(designs)} design{'s' if len(designs) > 1 else ''} of zeta"
     beside = "".join(f", and {STYLES[algo].label}" for algo in ours)
     return Picture(name, title, f"{words}{beside}. {lines}", figure)
@@ -198,7 +217,7 @@ def _traces(results: Results) -> pd.DataFrame:
 
 
 def plot_trace(ax: Axes, results: Results, task: str, quantity: str, algos: Sequence[str]) -> None:
-    """Median over seeds with their range; the axis is logarithmic, zeros are not shown."""
+    """Median over seeds, with their range if lines are few; logarithmic, without zeros."""
     table = _traces(results)
     for algo, style in styles_for(algos).items():
         values = table[(table.task == task) & (table.algo == algo)].dropna(subset=[quantity])
@@ -212,9 +231,10 @@ def plot_trace(ax: Axes, results: Results, task: str, quantity: str, algos: Sequ
         steps = high.index.to_numpy(float)
         look: dict[str, Any] = {"color": style.colour, "linestyle": style.dashes}
         ax.plot(steps, middle.to_numpy(), linewidth=1.3, **look)
-        # A zero is below any logarithmic axis: the band then reaches down to its smallest value
-        low = low.fillna(positive[quantity].min())
-        ax.fill_between(steps, low, high, color=style.colour, alpha=0.15, linewidth=0)
+        if shows_bands(algos):
+            # A zero is below any logarithmic axis: the band then reaches down to its smallest value
+            low = low.fillna(positive[quantity].min())
+            ax.fill_between(steps, low, high, color=style.colour, alpha=BAND, linewidth=0)
         ax.set_yscale("log")
     label_axes(ax, short_name(task), "environment steps", _QUANTITIES[quantity])
     step_axis(ax)
@@ -232,7 +252,7 @@ def traces(results: Results) -> Picture:
     if not quantities:
         return Picture(name, title, "no recorded zeta, m_K, M_K or C_K is positive", None)
     rows = len(quantities)
-    figure = new_figure(min(max(COLUMN, 2.35 * len(tasks)), PAGE), 1.3 * rows + 0.3)
+    figure = new_figure(PAGE, 1.3 * rows + 0.3)
     axes = figure.subplots(rows, len(tasks), squeeze=False, sharex="col", sharey="row")
     for row, quantity in enumerate(quantities):
         for ax, task in zip(axes[row], tasks):
@@ -243,9 +263,11 @@ def traces(results: Results) -> Picture:
     legend_below(figure, line_handles(styles_for(algos)))
     caption = (
         "zeta: mixing coefficient of the new policy; m_K, M_K: mean and scale of the advantage; "
-        "C_K: bound on one policy step. Lines are medians over seeds, bands reach from the "
-        "smallest to the largest seed; logarithmic axes show no zeros."
+        "C_K: bound on one policy step. Lines are medians over seeds; logarithmic axes show no "
+        "zeros."
     )
+    if shows_bands(algos):
+        caption += " Bands reach from the smallest to the largest seed."
     return Picture(name, title, caption, figure)
 
 
@@ -315,4 +337,5 @@ def _plot_run_curve(ax: Axes, folder: Path, title: str) -> None:
         ax.plot(steps, mean, "o-", label="evaluations, ± 1 sd", **line)
         ax.fill_between(steps, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
     label_axes(ax, title, "environment steps", "return")
-    ax.legend(fontsize=8, frameon=False)
+    # Above the axes: inside it would lie on the curve
+    ax.legend(fontsize=FONT, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)

@@ -1,7 +1,8 @@
 """Style of all figures: names and colours of algorithms, panels, legends and files.
 
-Colours are from the palettes of Okabe and Ito and of Tol (muted), which colour-blind readers can
-tell apart; dashes and markers differ too, for prints in grey.
+Names are those of the README's table. Colours begin with the palette of Okabe and Ito; those that
+appear together can be told apart by colour-blind readers. Dashes and markers differ too, for
+prints in grey.
 """
 
 import math
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -42,30 +44,34 @@ class Picture(NamedTuple):
 
 
 STYLES = {
-    "cpp": Style("CPP", "#0072B2", "-", "o"),
-    "cmdqn": Style("CMDQN", "#9966FF", (0, (4, 1, 4, 1, 1, 1)), "H"),
+    "cpp": Style("DeepCPP", "#0072B2", "-", "o"),
+    "cmdqn": Style("CautiousMDQN", "#9966FF", (0, (4, 1, 4, 1, 1, 1)), "H"),
     "cvi": Style("CVI", "#D55E00", "--", "s"),
     "mdqn": Style("MDQN", "#009E73", "-.", "^"),
     "modqn": Style("MoDQN", "#E69F00", (0, (1, 1)), "D"),
-    "cpi": Style("DCPI", "#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
+    "cpi": Style("DeepCPI", "#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "v"),
     "dqn": Style("DQN", "#000000", (0, (4, 1.5)), "P"),
     "qrdqn": Style("QR-DQN", "#5E5E5E", (0, (2, 1)), "X"),
     "ppo": Style("PPO", "#56B4E9", (0, (6, 2)), "<"),
     "a2c": Style("A2C", "#661100", (0, (3, 1, 1, 1)), ">"),
-    "cpi_0.01": Style("DCPI, ζ = 0.01", "#332288", (0, (8, 2)), "p"),
-    "cpi_0.5": Style("DCPI, ζ = 0.5", "#44AA99", (0, (1, 2)), "*"),
-    "cpi_cpi": Style("DCPI, ζ of CPI", "#AA4499", (0, (4, 1, 1, 1)), "h"),
-    "cpi_spi": Style("DCPI, ζ of A-SPI", "#999933", (0, (7, 1, 2, 1)), "d"),
+    "cpi_0.01": Style("DeepCPI, ζ = 0.01", "#332288", (0, (8, 2)), "p"),
+    "cpi_0.5": Style("DeepCPI, ζ = 0.5", "#668000", (0, (1, 2)), "*"),
+    "cpi_cpi": Style("DeepCPI, ζ of CPI", "#805246", (0, (4, 1, 1, 1)), "h"),
+    "cpi_spi": Style("DeepCPI, ζ of A-SPI", "#E2A078", (0, (7, 1, 2, 1)), "d"),
+    "dqn_average": Style("DQN, averaged", "#880077", (0, (2, 1, 1, 1)), r"$\clubsuit$"),
+    "cpp_paper": Style("DeepCPP, α = 0.0746", "#4422DD", (0, (9, 2, 2, 2)), "8"),
+    "csac": Style("CautiousSAC", "#E0507A", (0, (5, 2)), r"$\spadesuit$"),
+    "sac": Style("SAC", "#003380", (0, (3, 3)), r"$\heartsuit$"),
+    "td3": Style("TD3", "#B88A00", (0, (6, 1, 2, 1)), r"$\diamondsuit$"),
 }
 _SPARE_COLOURS = [
-    "#4422DD",
-    "#880077",
-    "#117733",
-    "#88BB66",
-    "#BB55FF",
-    "#000055",
-    "#DDCC77",
-    "#CC6677",
+    "#70CC70",
+    "#000080",
+    "#A64932",
+    "#590036",
+    "#99CCAD",
+    "#0042A6",
+    "#F26B49",
 ]
 _SPARE_DASHES: tuple[Dashes, ...] = (
     (0, (9, 1)),
@@ -74,11 +80,12 @@ _SPARE_DASHES: tuple[Dashes, ...] = (
     (0, (3, 2)),
     (0, (5, 1, 1, 1, 1, 1, 1, 1)),
 )
-_SPARE_MARKERS = ("8", "$+$", "$x$", "$o$", "$s$")
+_SPARE_MARKERS = (r"$\star$", "1", "2", "3", "4", "+", "x", r"$\oplus$")
 
 FORMATS = ("png", "pdf", "svg")
 COLUMN, PAGE = 3.5, 7.2  # inches: width of a column, and of a page, of a two-column paper
-BAND, FAINT_BAND = 0.2, 0.06  # opacity: of the reference, and of the others if they are many
+BAND = 0.2  # opacity
+MOST_BANDS = 4  # bands of more algorithms hide each other and the lines
 FONT = 8
 _LEGEND: dict[str, Any] = {"fontsize": FONT, "frameon": False, "handlelength": 3.0}
 _LEGEND_ROW = 1.5 * FONT / 72.0  # inches
@@ -147,24 +154,23 @@ def new_row(
 def panels(
     count: int, height: float = 2.1, handles: Sequence[Line2D] = ()
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with axes for ``count`` panels, at most three in a row.
+    """A figure as wide as a page with axes for ``count`` panels, at most three in a row.
+
+    Four panels are two rows of two.
 
     :param handles: of the legend, in the cell after the last panel if it fits, else below all
     """
-    # The free cell of the last row, if there is one and the names fit
-    in_cell = (
-        bool(handles) and count % 3 != 0 and _legend_rows(handles, PAGE / 3) * _LEGEND_ROW < height
-    )
-    cells = count + in_cell
-    columns = min(3, cells)
-    rows = math.ceil(cells / columns)
-    figure = new_figure(PAGE if columns == 3 else COLUMN * columns, height * rows)
+    columns = 2 if count == 4 else min(3, count)
+    rows = math.ceil(count / columns)
+    # Wider panels are a little higher
+    figure = new_figure(PAGE, height * {1: 1.3, 2: 1.15, 3: 1.0}[columns] * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for ax in axes[count:]:
         ax.axis("off")
-    if in_cell:
-        columns = _legend_columns(handles, PAGE / 3)
-        axes[-1].legend(handles=handles, loc="center", ncols=columns, **_LEGEND)
+    cell = PAGE / columns
+    if handles and axes[count:] and _legend_rows(handles, cell) * _LEGEND_ROW < height:
+        place: dict[str, Any] = {"loc": "center", "ncols": _legend_columns(handles, cell)}
+        axes[-1].legend(handles=handles, **place, **_LEGEND)
     elif handles:
         legend_below(figure, handles)
     return figure, axes[:count]
@@ -181,9 +187,12 @@ def label_axes(ax: Axes, title: str, xlabel: str, ylabel: str) -> None:
     ax.set_axisbelow(True)
 
 
-def step_axis(ax: Axes) -> None:
-    """Environment steps as 50k or 1.5M."""
-    ax.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+def step_axis(ax: Axes, last: float | None = None) -> None:
+    """Environment steps as 50k or 1.5M; no ticks right of ``last``."""
+    locator = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
+    ax.xaxis.set_major_locator(locator)
+    if last is not None:
+        ax.set_xticks([tick for tick in locator.tick_values(0.0, last) if tick <= last])
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: step_text(value)))
     ax.set_xlim(left=0)
 
@@ -211,14 +220,17 @@ def line_handles(styles: Mapping[str, Style], markers: bool = False) -> list[Lin
     ]
 
 
-def band_handle(intervals: bool) -> Line2D:
-    """Legend entry of the bands around curves."""
-    look: dict[str, Any] = {"color": "black", "alpha": BAND, "linewidth": 7}
+def spread_handle(intervals: bool, bands: bool) -> Line2D:
+    """Legend entry of the bands around curves, or of the bars at their end."""
     label = "95 % interval" if intervals else "range of seeds"
+    if not bands:
+        bar: dict[str, Any] = {"marker": "|", "markersize": 9, "linestyle": "none"}
+        return Line2D([], [], color="0.4", label=label, **bar)
+    look: dict[str, Any] = {"color": "black", "alpha": BAND, "linewidth": 7}
     return Line2D([], [], solid_capstyle="butt", label=label, **look)
 
 
-def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
+def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
     """A legend under the whole figure, which grows by its height."""
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + _legend_rows(handles, width) * _LEGEND_ROW)
@@ -226,29 +238,24 @@ def legend_below(figure: Figure, handles: Sequence[Line2D]) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, **_LEGEND)
 
 
-def _legend_columns(handles: Sequence[Line2D], width: float) -> int:
+def _legend_columns(handles: Sequence[Artist], width: float) -> int:
     """As many as the longest name leaves room for."""
     letters = max(len(str(handle.get_label())) for handle in handles)
     column = (_LEGEND["handlelength"] + 2.8 + 0.62 * letters) * FONT / 72.0  # inches
     return min(max(int(width / column), 1), len(handles))
 
 
-def _legend_rows(handles: Sequence[Line2D], width: float) -> int:
+def _legend_rows(handles: Sequence[Artist], width: float) -> int:
     return math.ceil(len(handles) / _legend_columns(handles, width))
 
 
-def save_figure(
-    figure: Figure, path: Path, legend_from: Axes | None = None, columns: int | None = None
-) -> Path:
+def save_figure(figure: Figure, path: Path, legend_from: Axes | None = None) -> Path:
     """Write a figure in the format of its name; the same figure gives the same bytes.
 
     :param legend_from: axes whose labels make one legend below all panels
-    :param columns: of that legend; by default one row
     """
     if legend_from is not None:
-        handles, labels = legend_from.get_legend_handles_labels()
-        place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns or len(labels)}
-        figure.legend(handles, labels, fontsize=FONT, frameon=False, **place)
+        legend_below(figure, legend_from.get_legend_handles_labels()[0])
     # svg.hashsalt makes ids of SVG elements reproducible; fonttype 42 embeds TrueType, which
     # journals ask for
     metadata = _METADATA[path.suffix.removeprefix(".")]

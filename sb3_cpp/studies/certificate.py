@@ -389,7 +389,7 @@ def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
     )
     way = "(J - first) / (optimum - first)"
     label_axes(right, "Way to the optimum, mean over MDPs", "update K", way)
-    save_figure(figure, path, legend_from=right, columns=4)
+    save_figure(figure, path, legend_from=right)
 
 
 def print_tally(tallies: list[Tally]) -> None:

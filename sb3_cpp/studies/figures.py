@@ -12,28 +12,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from sb3_cpp.analysis.style import FONT, Style, label_axes, new_row, save_figure
+from sb3_cpp.analysis.style import BAND, FONT, Style, label_axes, new_row, save_figure
 from sb3_cpp.analysis.style import STYLES as DEEP_STYLES
 from sb3_cpp.metrics import Oscillation, significance_stars, welch_p_value
 
 Samples = Mapping[str, NDArray[np.float64]]
 
-STYLES = {  # the paper's black, blue and red, from the palette of Okabe and Ito
-    "cpp": DEEP_STYLES["cpp"],
+STYLES = {  # no colour of another algorithm in the figures of deep runs
+    "cpp": DEEP_STYLES["cpp"]._replace(label="CPP"),
     "cvi": DEEP_STYLES["cvi"],
-    "espi": Style("E-SPI", "#000000", "-."),
-    "aspi": Style("A-SPI", "#009E73", ":"),
+    "espi": Style("E-SPI", "#882255", "-."),
+    "aspi": DEEP_STYLES["cpi_spi"]._replace(label="A-SPI", dashes=":"),
     "cpi": DEEP_STYLES["cpi"]._replace(label="CPI"),
-    "cpp_1": Style("CPP, scheme 1", "#56B4E9", (0, (6, 2))),
+    "cpp_1": Style("CPP, scheme 1", "#7FA8D8", (0, (6, 2))),
     "linear_cpp": Style("linear CPP", "#004C7A", (0, (3, 1, 1, 1))),
-    "espi_printed": Style("E-SPI, printed δ", "#999999", (0, (1, 2))),
-    "cpp_geometric": Style("CPP, geometric", "#E69F00", (0, (4, 1, 2, 1))),
-    "span_cpp": Style("CPP, span bound", "#8C510A", (0, (2, 1))),
-    "statewise": Style("state-wise", "#7B3294", (0, (8, 1, 1, 1))),
+    "espi_printed": Style("E-SPI, printed δ", "#B5B5B5", (0, (1, 2))),
+    "cpp_geometric": Style("CPP, geometric", "#2A1FB8", (0, (4, 1, 2, 1))),
+    "span_cpp": Style("CPP, span bound", "#7A4A10", (0, (2, 1))),
+    "statewise": Style("state-wise", "#117733", (0, (8, 1, 1, 1))),
 }
-_ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on the black bar too
+_ERROR_BAR = {"linewidth": 1.0, "ecolor": "0.55"}  # grey shows on dark bars too
 
 
 def long_table(curves: Samples, first_trial: int = 0, **labels: str) -> pd.DataFrame:
@@ -62,14 +63,18 @@ def plot_returns(ax: Axes, returns: Samples, ylabel: str = "return") -> None:
         mean, sd = curves.mean(axis=0), curves.std(axis=0, ddof=1)
         _line(ax, algo, mean)
         K, colour = np.arange(1, mean.size + 1), STYLES[algo].colour
-        ax.fill_between(K, mean - sd, mean + sd, color=colour, alpha=0.13, linewidth=0)
+        ax.fill_between(K, mean - sd, mean + sd, color=colour, alpha=BAND, linewidth=0)
     label_axes(ax, "Return, mean ± 1 sd over trials", "iteration K", ylabel)
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
 def plot_oscillation(
     ax: Axes, oscillations: Mapping[str, Oscillation], reference: str = "cvi"
 ) -> None:
-    """Bars of both norms with standard errors; stars: Welch's test against the reference."""
+    """Bars of both norms with standard errors; stars: Welch's test against the reference.
+
+    Without a star no difference was found.
+    """
     width, norms = 0.8 / len(oscillations), ("inf", "l2")
     for i, (algo, values) in enumerate(oscillations.items()):
         samples = [getattr(values, norm) for norm in norms]
@@ -84,6 +89,8 @@ def plot_oscillation(
         for j, norm in enumerate(norms):
             p_value = welch_p_value(samples[j], getattr(oscillations[reference], norm))
             tip, text = (x[j], means[j] + errors[j]), significance_stars(p_value)
+            if text == "n.s.":
+                continue
             place: dict[str, Any] = {"xytext": (0, 2), "textcoords": "offset points"}
             ax.annotate(text, tip, ha="center", va="bottom", fontsize=FONT - 1, **place)
     label_axes(
@@ -102,6 +109,7 @@ def plot_zeta(ax: Axes, zetas: Samples, floor: float = 1e-6) -> None:
     ax.set_yscale("log")
     ax.set_ylim(0.7 * floor, 1.6)
     label_axes(ax, "Coefficient, mean over trials", "iteration K", r"$\zeta$")
+    ax.xaxis.set_major_locator(MaxNLocator(8, integer=True))
 
 
 def plot_bars(ax: Axes, samples: Samples, title: str, ylabel: str) -> None:

@@ -120,9 +120,9 @@ def save_figures(
             norms = {algo: oscillation(curve) for algo, curve in returns.items()}
             save_comparison(folder / f"{name}.png", returns, norms, "return of a rollout")
     # a lower floor than the gridworld's: A-SPI's coefficient is 1e-6 here
-    figure, (ax,) = new_row(columns=1, width=4.6)
+    figure, (ax,) = new_row(columns=1, height=2.6)
     plot_zeta(ax, {algo: record.curves("zeta") for algo, record in records.items()}, floor=1e-8)
-    save_figure(figure, folder / "zeta.png", legend_from=ax, columns=4)
+    save_figure(figure, folder / "zeta.png", legend_from=ax)
     surfaces = {
         algo: np.stack(records[algo].probability_right) for algo in SURFACES if algo in records
     }

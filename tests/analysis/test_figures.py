@@ -131,7 +131,7 @@ def test_curve_is_the_iqm_over_seeds_within_its_band(tmp_path: Path) -> None:
     assert curves is not None
     assert curves.returns.shape == (4, 10)
     ax = new_figure(3, 3).subplots()
-    plot_curves(ax, results, "CartPole-v1", ["dqn"], "dqn")
+    plot_curves(ax, results, "CartPole-v1", ["dqn"])
     assert ax.lines[0].get_ydata() == pytest.approx(
         [float(iqm({"x": point})) for point in curves.returns.T]
     )
@@ -145,7 +145,7 @@ def test_band_is_the_range_of_seeds_or_the_interval(tmp_path: Path, intervals: b
     curves = curve_set(results, "CartPole-v1", "dqn", "evaluation")
     assert curves is not None
     ax = new_figure(3, 3).subplots()
-    plot_curves(ax, results, "CartPole-v1", ["dqn"], "dqn", intervals=intervals)
+    plot_curves(ax, results, "CartPole-v1", ["dqn"], intervals=intervals)
     corners = ax.collections[0].get_paths()[0].vertices[:, 1]
     expected = np.array(iqm_interval({"x": curves.returns})[1:]) if intervals else curves.returns
     assert (corners.min(), corners.max()) == pytest.approx((expected.min(), expected.max()))
@@ -159,7 +159,7 @@ def test_bands_of_a_figure_are_of_one_kind_and_its_legend_says_which(tmp_path: P
     assert shows_intervals(results, ["cpp", "dqn"], ["CartPole-v1"])
     assert not shows_intervals(results, ["cpp", "dqn"], ["CartPole-v1", "Acrobot-v1"])
     for task, words in (("CartPole-v1", "95 % interval"), ("Acrobot-v1", "range of seeds")):
-        legend = curves_of_task(results, task, "cpp").figure.legends[0]  # type: ignore[union-attr]
+        legend = curves_of_task(results, task).figure.legends[0]  # type: ignore[union-attr]
         assert legend.get_texts()[-1].get_text() == words
 
 
@@ -181,6 +181,34 @@ def test_runs_that_are_not_compared_are_not_drawn(tmp_path: Path) -> None:
     assert curves is not None
     assert len(curves.returns) == 1
     assert curve_set(load_results(tmp_path), "CartPole-v1", "dqn", "evaluation") is None
+
+
+def test_many_curves_have_visible_bars_right_of_the_last_step_instead_of_bands(
+    tmp_path: Path,
+) -> None:
+    algos = ["cmdqn", "cvi", "mdqn", "modqn", "dqn"]
+    results = load_results(write_grid(tmp_path, algos=algos, envs=("CartPole-v1",), seeds=2))
+    ax = new_figure(3, 3).subplots()
+    plot_curves(ax, results, "CartPole-v1", algos, intervals=False)
+    assert not ax.collections
+    last = results.curves.step.max()
+    bars = [line for line in ax.lines if len(line.get_xdata()) == 2 and line.get_xdata()[0] > last]
+    assert len(bars) == len(algos)
+    assert all(bar.get_xdata()[0] < ax.get_xlim()[1] for bar in bars)
+    assert max(ax.get_xticks()) <= last
+
+
+def test_an_algorithm_that_learned_nothing_is_hollow_and_not_on_the_front() -> None:
+    ax = new_figure(3, 3).subplots()
+    none = np.float64("nan")
+    points = {
+        algo: (Interval(np.float64(gain), none, none), Interval(np.float64(fall), none, none))
+        for algo, gain, fall in (("cpp", 9.0, 2.0), ("dqn", 5.0, 3.0), ("a2c", 0.5, 0.1))
+    }
+    plot_pareto(ax, points, (0.0, 10.0), "", "x", "y", names=False)
+    front, *markers = ax.lines
+    assert front.get_xdata().tolist() == [2.0]
+    assert [line.get_markerfacecolor() for line in markers].index("white") == 2
 
 
 def test_trace_is_the_median_over_seeds(tmp_path: Path) -> None:
@@ -215,7 +243,7 @@ def test_bars_are_the_middles_with_a_dot_per_run_and_the_marks() -> None:
     plot_bars(ax, {algo: {"t": values} for algo, values in runs.items()}, {"dqn": 0.005}, "t", "x")
     assert [bar.get_width() for bar in ax.patches] == [1.5, 4.0]
     assert [text.get_text() for text in ax.texts] == ["**"]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["CPP", "DQN"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["DeepCPP", "DQN"]
 
 
 def test_pareto_plane_has_return_upwards_and_oscillation_to_the_right() -> None:
@@ -234,7 +262,7 @@ def test_pareto_plane_has_return_upwards_and_oscillation_to_the_right() -> None:
         (3.0, 5.0),
     ]
     assert len(ax.lines) == 1 + 2 + 2  # the front, two points, and the two intervals of one of them
-    assert [text.get_text() for text in ax.texts] == ["CPP", "DQN"]
+    assert [text.get_text() for text in ax.texts] == ["DeepCPP", "DQN"]
 
 
 def test_names_of_close_points_do_not_cover_each_other() -> None:
@@ -257,7 +285,7 @@ def test_names_of_close_points_do_not_cover_each_other() -> None:
 
 def test_profile_of_oscillation_counts_the_runs_below() -> None:
     ax = new_figure(3, 3).subplots()
-    plot_profiles(ax, {"cpp": {"a": [0.0, 1.0]}}, "cpp", "t", "x", below=True)
+    plot_profiles(ax, {"cpp": {"a": [0.0, 1.0]}}, "t", "x", below=True)
     shares = ax.lines[0].get_ydata()
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert (np.diff(shares) >= 0).all()
@@ -281,14 +309,14 @@ def oscillating(tmp_path: Path) -> Results:
 def test_values_are_means_over_seeds(oscillating: Results) -> None:
     table = table1(oscillating).set_index(["Criterion", "Algorithm"])
     assert list(table.columns) == ["MinAtar/Asterix-v1", "MinAtar/Breakout-v1"]
-    assert table.loc[("||OJ||_2", "CPP"), "MinAtar/Breakout-v1"] == pytest.approx(2.5)
-    assert table.loc[("||OJ||_inf", "CPP"), "MinAtar/Breakout-v1"] == pytest.approx(2.0)
+    assert table.loc[("||OJ||_2", "DeepCPP"), "MinAtar/Breakout-v1"] == pytest.approx(2.5)
+    assert table.loc[("||OJ||_inf", "DeepCPP"), "MinAtar/Breakout-v1"] == pytest.approx(2.0)
 
 
 def test_markdown_has_a_row_per_criterion_and_algorithm(oscillating: Results) -> None:
     lines = table1_markdown(table1(oscillating)).splitlines()
     assert lines[0] == "| Criterion | Algorithm | MinAtar Asterix | MinAtar Breakout |"
-    assert lines[2] == r"| \|\|OJ\|\|_2 | CPP | 1.00 | 2 |"
+    assert lines[2] == r"| \|\|OJ\|\|_2 | DeepCPP | 1.00 | 2 |"
     assert lines[3].endswith("|  | 200 |")  # no run of it on Asterix
     assert len(lines) == 2 + 4
 
@@ -298,6 +326,6 @@ def test_latex_has_the_layout_of_the_paper(oscillating: Results) -> None:
     assert text.startswith(
         "\\begin{tabular}{|c|c|c|c|}\n\\hline\nCriterion & Algorithm & \\texttt{MinAtar Asterix}"
     )
-    assert r"\multirow{2}{*}{$\|\mathcal{O}J\|_2$} & CPP & 1.00 & 2 \\" in text
-    assert r"DCPI, $\zeta$ = 0.5" in text
+    assert r"\multirow{2}{*}{$\|\mathcal{O}J\|_2$} & DeepCPP & 1.00 & 2 \\" in text
+    assert r"DeepCPI, $\zeta$ = 0.5" in text
     assert text.count(r"\hline") == 4
