@@ -253,7 +253,7 @@ def plot(parser: CommandLine) -> int:
         nargs="+",
         default=[],
         help="fig4, pareto, pareto_tasks, oscillation_l2, oscillation_inf, profiles, improvement, "
-        "training_curves, traces, fig5, curves, table1 (without it: all)",
+        "training_curves, traces, fig5, falls, curves, table1 (without it: all)",
     )
     parser.add_argument("--force", action="store_true", help="replace its files of these names")
     args = parser.parse()

@@ -15,6 +15,7 @@ from sb3_cpp.analysis.figures_comparison import (
     pareto_of_all_tasks,
     profiles,
 )
+from sb3_cpp.analysis.figures_falls import falls
 from sb3_cpp.analysis.figures_learning import (
     ablation_curves,
     curves_of_all_tasks,
@@ -37,6 +38,7 @@ from sb3_cpp.run_folder import folder_name
 
 _FIGURES: dict[str, Callable[[Results, str], Picture]] = {  # of results and reference
     "fig4": lambda results, _: curves_of_all_tasks(results),
+    "falls": lambda results, _: falls(results),
     "pareto": lambda results, _: pareto_of_all_tasks(results),
     "pareto_tasks": lambda results, _: pareto_by_task(results),
     "oscillation_l2": lambda results, reference: oscillation_bars(results, "l2", reference),

@@ -9,6 +9,7 @@ from matplotlib.colors import to_hex
 
 from sb3_cpp.analysis.figures import NAMES, pictures, table1, table1_latex, table1_markdown
 from sb3_cpp.analysis.figures_comparison import plot_bars, plot_pareto, plot_profiles
+from sb3_cpp.analysis.figures_falls import falls
 from sb3_cpp.analysis.figures_learning import (
     curve_set,
     curves_of_task,
@@ -39,7 +40,7 @@ def test_a_study_of_many_variants_is_drawn_too(tmp_path: Path) -> None:
         write_grid(tmp_path, algos=("cpp", *variants), envs=("CartPole-v1",), seeds=2)
     )
     found = {picture.name: picture for picture in pictures(results, "cpp")}
-    assert [name for name, picture in found.items() if picture.figure is None] == ["fig5"]
+    assert [name for name, picture in found.items() if picture.figure is None] == ["falls", "fig5"]
 
 
 def test_one_run_is_enough_for_most_figures(tmp_path: Path) -> None:
@@ -289,6 +290,41 @@ def test_profile_of_oscillation_counts_the_runs_below() -> None:
     shares = ax.lines[0].get_ydata()
     assert (shares[0], shares[-1]) == (0.0, 1.0)
     assert (np.diff(shares) >= 0).all()
+
+
+def test_falls_are_red_where_the_return_falls_and_only_there(tmp_path: Path) -> None:
+    write_run(tmp_path, "dqn", evaluations=[0, 4, 1, 5, 1])
+    write_run(tmp_path, "cmdqn", evaluations=[0, 1, 2, 3, 3], zetas=[0.1, 0.2])
+    write_run(tmp_path, "mdqn", evaluations=[0, 9, 0, 9, 0])
+    figure = falls(load_results(tmp_path)).figure
+    assert figure is not None
+    left, right = figure.axes
+    assert [ax.get_title("left") for ax in figure.axes] == ["DQN", "CautiousMDQN"]
+    assert [segment[:, 1].tolist() for segment in left.collections[0].get_segments()] == [
+        [4.0, 1.0],
+        [5.0, 1.0],
+    ]
+    assert right.collections[0].get_segments() == []
+    assert left.texts[0].get_text().startswith("largest fall 4, ")
+    assert left.get_ylim() == right.get_ylim()
+
+
+def test_falls_of_any_two_algorithms_with_zeta_below(tmp_path: Path) -> None:
+    for algo in ("mdqn", "mine"):
+        write_run(tmp_path, algo, zetas=[0.1, 0.2] if algo == "mine" else ())
+    figure = falls(load_results(tmp_path), zeta=True).figure
+    assert figure is not None
+    assert len(figure.axes) == 4
+    assert figure.axes[2].lines[0].get_ydata().tolist() == [0.1, 0.2]
+    assert figure.axes[3].texts[0].get_text() == "MDQN has no mixing coefficient"
+
+
+def test_falls_need_a_pair(tmp_path: Path) -> None:
+    for algo in ("mdqn", "cvi", "dqn"):
+        write_run(tmp_path, algo)
+    assert "exactly two" in falls(load_results(tmp_path)).caption
+    write_run(tmp_path, "cmdqn", "Acrobot-v1")
+    assert "no task in common" in falls(load_results(tmp_path)).caption
 
 
 @pytest.fixture
