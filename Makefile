@@ -7,7 +7,7 @@ JOBS ?= 2
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       train on CartPole-v1, evaluate it and draw a picture"
+	@echo "make demo       train DQN and CautiousMDQN on CartPole-v1, draw both (a minute)"
 	@echo "make test       lint, types and the whole test suite"
 	@echo "make test-fast  the quick tests only (under two minutes)"
 	@echo "make benchmark  train and publish the benchmark of results/ (hours; run it again to go on)"

@@ -378,12 +378,12 @@ def _study_settings(parser: CommandLine, cls: type, name: str) -> tuple[Any, dic
 
 
 def demo(parser: CommandLine) -> int:
-    """Train on CartPole-v1, evaluate the agent and draw a picture: what `make demo` runs."""
+    """Train DQN and CautiousMDQN beside each other on CartPole-v1 and draw both: `make demo`."""
     parser.add_argument("--seed", type=int, default=3)
     parser.add_shared("root")
     args = parser.parse()
 
-    from sb3_cpp.training.train import demo
+    from sb3_cpp.training.demo import demo
 
     return demo(**args)
 

@@ -49,6 +49,7 @@ from sb3_cpp.analysis.runs import (
     RUN_COLUMNS,
     RunRecord,
     Tables,
+    join_tables,
     read_run,
     tabulate,
 )
@@ -176,8 +177,8 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     # A run counted twice would make every interval too narrow
     _refuse_duplicates(runs)
     curves, iterations = (
-        choice.select(pd.concat([getattr(part.tables, name) for part in loaded]))
-        for name in ("curves", "iterations")
+        choice.select(join_tables([getattr(part.tables, name) for part in loaded], columns))
+        for name, columns in (("curves", CURVE_COLUMNS), ("iterations", ITERATION_COLUMNS))
     )
     configs = [
         entry

@@ -262,13 +262,14 @@ def tabulate(records: Sequence[RunRecord]) -> Tables:
         iterations.append(record.iterations.assign(**cell))
     runs = pd.DataFrame([measure_run(record) for record in records], columns=RUN_COLUMNS)
     curve_table, iteration_table = (
-        _join(curves, CURVE_COLUMNS),
-        _join(iterations, ITERATION_COLUMNS),
+        join_tables(curves, CURVE_COLUMNS),
+        join_tables(iterations, ITERATION_COLUMNS),
     )
     return Tables(runs, curve_table, iteration_table, _configs(records))
 
 
-def _join(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+def join_tables(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    """One below the other; without the empty ones, whose columns have no type."""
     frames = [frame for frame in frames if len(frame)]
     if not frames:
         return pd.DataFrame(columns=columns)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 import numpy as np
 from rich.console import Console
@@ -130,13 +131,18 @@ def check_buildable(configs: list[RunConfig]) -> None:
             env.close()
 
 
-def run_cells(cells: list[Cell], waiting: list[Cell], pool: Pool) -> bool:
-    """Train the waiting cells and show all of them; False if interrupted."""
+def run_cells(
+    cells: list[Cell], waiting: list[Cell], pool: Pool, display: "Display | None" = None
+) -> bool:
+    """Train the waiting cells and show all of them; False if interrupted.
+
+    :param display: by default a :class:`GridDisplay`
+    """
     # Schedulers and shells stop a process by SIGTERM: let the workers save, as after Ctrl-C
     former = signal.signal(signal.SIGTERM, _interrupt)
     unfinished = {id(cell) for cell in waiting}
     try:
-        with GridDisplay(cells) as display:
+        with display or GridDisplay(cells) as shown:
             pool.start(waiting)
             while unfinished:
                 for cell, state, note in pool.poll(0.5):
@@ -146,7 +152,7 @@ def run_cells(cells: list[Cell], waiting: list[Cell], pool: Pool) -> bool:
                 for cell in cells:
                     if id(cell) in unfinished or cell.state == "finished":
                         cell.refresh()
-                display.update()
+                shown.update()
         return True
     except KeyboardInterrupt:
         return False
@@ -191,6 +197,16 @@ def print_returns(cells: list[Cell]) -> None:
         value = f"{np.mean(returns):.1f}{spread}" if returns else "-"
         table.add_row(env, algo, f"{len(finished)}/{len(group)}", value)
     Console().print(table)
+
+
+class Display(Protocol):
+    """Shows cells until it is left."""
+
+    def __enter__(self) -> "Display": ...
+
+    def update(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class GridDisplay:

@@ -1,4 +1,4 @@
-"""The commands train and demo: one run, reported on the console."""
+"""The command train: one run, reported on the console."""
 
 import sys
 import uuid
@@ -7,23 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number, require
 from sb3_cpp.deep import RegularizedDQN
 from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import WANDB_ID, command_line
-from sb3_cpp.threads import torch_threads
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
-from sb3_cpp.training.enjoy import load_run
-from sb3_cpp.training.environments import has_time_limit, make_environment
+from sb3_cpp.training.environments import has_time_limit
 from sb3_cpp.training.run import Outcome, RunFailed, train_run
 from sb3_cpp.training.suites import (
     RUN_KEYS,
     RunConfig,
     choose_suite,
-    load_suite,
     note_unlisted,
     parse_overrides,
 )
@@ -200,32 +196,3 @@ class WandbOutputFormat(KVWriter):
 
     def close(self) -> None:
         self.run.finish()
-
-
-def demo(seed: int = 3, root: str | Path = "runs", n_eval_episodes: int = 20) -> int:
-    """Train on CartPole-v1 with the classic suite, evaluate on fresh episodes, draw a picture."""
-    from sb3_cpp.analysis.figures_learning import plot_run
-
-    config = load_suite("classic").run_config("cmdqn", "CartPole-v1", seed)
-    print(
-        f"CautiousMDQN on CartPole-v1, {config.n_timesteps:,} steps, into {config.folder(root)}",
-        flush=True,
-    )
-    with torch_threads(1):
-        outcome = train_run(config, root, show="bar")
-    if outcome.state == "interrupted":
-        print(f"stopped and saved at step {outcome.timesteps:,}; run the same command to resume")
-        return outcome.exit_code
-    if outcome.state == "kept":
-        print(f"trained before; remove {outcome.folder} to train again")
-    for name, best in (("last model", False), ("best model", True)):
-        _, model = load_run(outcome.folder, best)
-        env = make_environment(config.env, 1, seed=10_000 + seed, training=False)
-        mean, spread = evaluate_policy(model, env, n_eval_episodes)
-        env.close()
-        print(
-            f"evaluation of the {name}: {mean:.1f} ± {spread:.1f} over {n_eval_episodes} fresh "
-            "episodes (500 is perfect)"
-        )
-    print(f"picture: {plot_run(outcome.folder, title='CautiousMDQN on CartPole-v1')}")
-    return 0

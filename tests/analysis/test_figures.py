@@ -319,6 +319,14 @@ def test_falls_of_any_two_algorithms_with_zeta_below(tmp_path: Path) -> None:
     assert figure.axes[3].texts[0].get_text() == "MDQN has no mixing coefficient"
 
 
+def test_zeta_is_drawn_of_runs_given_one_by_one(tmp_path: Path) -> None:
+    plain = write_run(tmp_path, "dqn")
+    cautious = write_run(tmp_path, "cmdqn", zetas=[0.1, 0.2])
+    results = load_results(plain, cautious)
+    assert results.iterations.zeta.dtype == np.float64
+    assert falls(results, zeta=True).figure is not None
+
+
 def test_falls_need_a_pair(tmp_path: Path) -> None:
     for algo in ("mdqn", "cvi", "dqn"):
         write_run(tmp_path, algo)

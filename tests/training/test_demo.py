@@ -1,13 +1,76 @@
-"""The demo's picture, from a short run."""
+"""The demo: two short runs, its display and pictures."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
+from rich.console import Console
 
 from sb3_cpp.analysis.figures_learning import plot_run
+from sb3_cpp.training import demo as demo_module
+from sb3_cpp.training.demo import NAMES, DemoDisplay, demo, describe
+from sb3_cpp.training.grid import make_cells
+from sb3_cpp.training.pools import Cell
 from sb3_cpp.training.run import train_run
 from sb3_cpp.training.suites import load_suite
+
+
+@pytest.mark.slow
+def test_demo_trains_both_and_ends_with_picture_and_report(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert demo(seed=1, root=tmp_path, n_timesteps=1500) == 0
+    out = capfd.readouterr().out
+    for name in NAMES.values():
+        assert f"{name}: last model " in out
+        assert f"{name}: 1,500 steps, return " in out
+    picture, page = tmp_path / "demo" / "falls.png", tmp_path / "demo" / "report.html"
+    assert f"picture (falls in red): {picture}" in out
+    assert f"report: {page}" in out
+    assert imread(picture).std() > 0.05
+    assert "CautiousMDQN" in page.read_text(encoding="utf-8")
+    # Again: nothing is trained, both are drawn again
+    picture.unlink()
+    assert demo(seed=1, root=tmp_path, n_timesteps=1500) == 0
+    assert capfd.readouterr().out.count("trained before; remove it to train again") == 2
+    assert picture.is_file()
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[Cell]:
+    return make_cells(load_suite("classic"), list(NAMES), ["CartPole-v1"], [0], {}, tmp_path)
+
+
+def test_display_has_a_bar_per_run_on_a_terminal(
+    cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = Console(force_terminal=True, width=120, record=True, file=StringIO())
+    monkeypatch.setattr(demo_module, "Console", lambda: console)
+    with DemoDisplay(cells) as display:
+        for cell, zeta in zip(cells, (None, 0.125), strict=True):
+            cell.status = {"timesteps": 25_000, "zeta": zeta}
+        display.update()
+    dqn, cmdqn = console.export_text().splitlines()[-2:]  # after what they overwrite
+    assert "DQN " in dqn
+    assert "25000/50000" in dqn
+    assert "zeta" not in dqn
+    assert cmdqn.startswith("CautiousMDQN ")
+    assert "zeta 0.125" in cmdqn
+
+
+def test_display_prints_a_line_per_quarter_elsewhere(
+    cells: list[Cell], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with DemoDisplay(cells) as display:
+        for steps in (0, 12_499, 12_500, 12_600, 50_000):
+            cells[0].status = {"timesteps": steps}
+            display.update()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == [
+        f"DQN: 12,500 steps, {describe(cells[0])}",
+        f"DQN: 50,000 steps, {describe(cells[0])}",
+    ]
 
 
 @pytest.mark.parametrize(("algo", "panels"), [("cpp", 5), ("cpi", 4), ("cvi", 1), ("ppo", 1)])
