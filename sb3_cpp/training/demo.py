@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -22,19 +23,21 @@ NAMES = {"dqn": "DQN", "cmdqn": "CautiousMDQN"}
 ENV = "CartPole-v1"
 
 
-def demo(seed: int = 3, root: str | Path = "runs", n_timesteps: int | None = None) -> int:
-    """Train both with the classic suite, evaluate them, draw them; returns the exit code.
+def demo(seed: int = 3, root: str | Path = "runs", n_timesteps: int = 40_000) -> int:
+    """Train both, evaluate them, draw them; returns the exit code.
+
+    The settings are those of the classic suite with fewer steps, so the runs are a suite of their
+    own, ``demo``: single runs of another length do not belong among those of a benchmark.
 
     :param seed: of both runs
     :param root: folder of all runs; picture and report go to ``demo`` inside it
-    :param n_timesteps: steps of each run, if not the suite's
+    :param n_timesteps: steps of each run
     """
     require("analysis", "matplotlib", "pandas", "scipy")  # before a minute of training
-    overrides = {} if n_timesteps is None else {"n_timesteps": n_timesteps}
-    cells = make_cells(load_suite("classic"), list(NAMES), [ENV], [seed], overrides, root)
+    suite, overrides = replace(load_suite("classic"), name="demo"), {"n_timesteps": n_timesteps}
+    cells = make_cells(suite, list(NAMES), [ENV], [seed], overrides, root)
     waiting = select_unfinished(cells, retry=True)
-    steps = cells[0].config.n_timesteps
-    print(f"{' and '.join(NAMES.values())} on {ENV}, {steps:,} steps each", flush=True)
+    print(f"{' and '.join(NAMES.values())} on {ENV}, {n_timesteps:,} steps each", flush=True)
     for cell in cells:
         again = "" if cell in waiting else " (trained before; remove it to train again)"
         print(f"  {cell.folder}{again}", flush=True)
@@ -51,7 +54,7 @@ def demo(seed: int = 3, root: str | Path = "runs", n_timesteps: int | None = Non
         return 1
     for cell in cells:
         print_evaluation(cell)
-    draw(cells, Path(root) / "demo")
+    draw(cells, Path(root) / suite.name)
     print("One seed shows what falls are, not who falls less: that needs sb3-cpp benchmark --seeds")
     return 0
 
