@@ -1,6 +1,6 @@
 """Algorithms compared on each task and over all tasks of a suite, with intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ SUITE_MEASURES = (
     *("normalised_training_oscillation_l2", "normalised_auc", "human_normalised"),
 )
 LEVEL = 0.05  # of Holm-corrected p-values
+LEARNED = 0.25  # share of the best return, from which on an algorithm counts as having learned
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 _ORDER = ("cpp", "cmdqn", "cvi", "mdqn", "modqn", "cpi", "dqn", "qrdqn", "ppo", "a2c")
 _TASK_COLUMNS = ["task", "algo", "measure", "runs", "iqm", "low", "high"]
@@ -243,13 +244,27 @@ def significance_table(results: Results, reference: str) -> pd.DataFrame:
     return table
 
 
-def positions(results: Results, reference: str) -> list[str]:
+def learned(returns: Mapping[str, float], low: float) -> list[str]:
+    """The algorithms that returned enough for their oscillation to mean something.
+
+    :param returns: by algorithm
+    :param low: the lowest return
+    """
+    enough = low + LEARNED * (max(returns.values()) - low)
+    return [algo for algo, value in returns.items() if value >= enough]
+
+
+def positions(
+    results: Results, reference: str, name: Callable[[str], str] = lambda algo: algo
+) -> list[str]:
     """One sentence per other algorithm: return, oscillation and drawdown of the reference.
 
     Each with the difference (the reference minus the other, normalised), its 95 % interval and the
     Holm-corrected p-value. It is undecided if the interval includes 0; if only the p-value does
     not reject, the sentence says so. The oscillation is the one without noise (difference of the
     mean squares), or, where standard errors are unknown, the raw one.
+
+    :param name: what an algorithm is called
     """
     table = suite_table(results, reference).dropna(subset=["difference"])
     table, lines = table.set_index(["algo", "measure"]), []
@@ -263,7 +278,7 @@ def positions(results: Results, reference: str) -> list[str]:
             fall = rows.loc["normalised_oscillation_l2"]
             words.append(_verdict(fall, "raw oscillation", "more", "less"))
         words.append(_verdict(rows.loc["normalised_drawdown"], "drawdown", "larger", "smaller"))
-        lines.append(f"{reference} against {algo}: {', '.join(words)}")
+        lines.append(f"{name(reference)} against {name(str(algo))}: {', '.join(words)}")
     return lines
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sb3_cpp.analysis.comparison import (
     averaged_algorithms,
+    learned,
     ordered,
     scores,
     shared_tasks,
@@ -46,7 +47,6 @@ from sb3_cpp.metrics import (
     significance_stars,
 )
 
-LEARNED = 0.25  # share of the best return, from which on an algorithm counts as having learned
 NORMS = {
     "l2": (r"$\|OJ\|_2$", "root of the sum of squared falls"),
     "inf": (r"$\|OJ\|_\infty$", "largest fall"),
@@ -129,13 +129,9 @@ def plot_pareto(
     values = {
         algo: (float(gain.estimate), float(fall.estimate)) for algo, (gain, fall) in points.items()
     }
-    best = max(y for y, _ in values.values())
-    learned = {
-        algo: point
-        for algo, point in values.items()
-        if point[0] - bounds[0] >= LEARNED * (best - bounds[0])
-    }
-    front = sorted((values[algo][1], values[algo][0]) for algo in pareto_front(learned))
+    able = learned({algo: gain for algo, (gain, _) in values.items()}, bounds[0])
+    rated = pareto_front({algo: values[algo] for algo in able})
+    front = sorted((values[algo][1], values[algo][0]) for algo in rated)
     dashed: dict[str, Any] = {"color": "0.6", "linewidth": 1.2, "linestyle": "--", "zorder": 1}
     # Steps: between two points of the front no mixture of algorithms is claimed
     ax.plot(*zip(*front), drawstyle="steps-post", **dashed)
@@ -148,7 +144,7 @@ def plot_pareto(
         if intervals and np.isfinite(gain.low):
             ax.plot([x, x], [float(gain.low), float(gain.high)], **thin)
         look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 6, "zorder": 3}
-        if algo not in learned:
+        if algo not in able:
             look["markerfacecolor"] = "white"
         ax.plot(x, y, linestyle="none", **look)
     margin = 0.06 * (bounds[1] - bounds[0]) or 1.0

@@ -34,6 +34,7 @@ from sb3_cpp.analysis.figures import pictures, table1, table1_text
 from sb3_cpp.analysis.results import Choice, Results, load_results
 from sb3_cpp.analysis.style import label_of, short_name
 from sb3_cpp.analysis.tables import decimals_for, print_excluded
+from sb3_cpp.analysis.verdict import unequal_runs, verdict
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.files import write_text
 from sb3_cpp.metrics import significance_stars
@@ -108,6 +109,8 @@ class Suite:
 
     name: str
     summary: str | None = None
+    verdict: str = ""
+    unequal: list[str] = field(default_factory=list)
     overall: HtmlTable | None = None
     no_average: str = ""
     label: str = ""
@@ -179,7 +182,8 @@ def _suite(results: Results, reference: str | None) -> Suite:
         return suite
     reference = choose_reference(results, reference)
     suite.label = label_of(reference)
-    names = ", ".join(label_of(algo) for algo in ordered(list(used.algo)))
+    suite.verdict, suite.unequal = verdict(results), unequal_runs(results)
+    names = ", ".join(_name(algo) for algo in ordered(list(used.algo)))
     lengths = "; ".join(
         f"{short_name(task)} {int(runs.n_timesteps.iloc[0]):,} steps, {runs.seed.nunique()} seeds"
         for task in tasks_of(results)
@@ -187,9 +191,9 @@ def _suite(results: Results, reference: str | None) -> Suite:
     )
     suite.summary = f"{names}. {lengths}."
     suite.overall, suite.no_average = _overall(results, reference), why_no_average(results)
-    suite.positions = positions(results, reference)
+    suite.positions = positions(results, reference, label_of)
     suite.not_averaged = [
-        f"{algo} has no run to compare on {', '.join(tasks)}"
+        f"{label_of(algo)} has no run to compare on {', '.join(tasks)}"
         for algo, tasks in left_out(results).items()
     ]
     suite.not_averaged += [
@@ -240,7 +244,7 @@ def _overall(results: Results, reference: str) -> HtmlTable | None:
     for algo, group in found.groupby("algo", sort=False):
         by = {row["measure"]: row for row in group.to_dict("records")}
         pair = by["normalised_return"], by["normalised_oscillation_l2"]
-        cells: list[Cell | str] = [_name(str(algo)), _number(pair[0]["runs"], 0)]
+        cells: list[Cell | str] = [label_of(str(algo)), _number(pair[0]["runs"], 0)]
         cells += [_estimate(by[measure]) if measure in by else EMPTY for measure in shown]
         cells += [_estimate(row, "better", 2) for row in pair]
         rows.append([*cells, *(_p_value(row["p_holm"]) for row in pair)])
@@ -262,7 +266,7 @@ def _tasks(results: Results) -> HtmlTable:
         by = {row["measure"]: row for row in group.to_dict("records")}
         cells = [_estimate(by[measure]) if measure in by else EMPTY for measure in measures]
         runs = _number(by["final_return"]["runs"], 0)
-        rows.append([short_name(str(task)), _name(str(algo)), runs, *cells])
+        rows.append([short_name(str(task)), label_of(str(algo)), runs, *cells])
     columns = ["task", "algorithm", "runs", *(_TASK[measure] for measure in measures)]
     caption = "In the units of the return: interquartile means over seeds with 95 % intervals."
     return HtmlTable(columns, rows, caption, 2)
@@ -273,7 +277,7 @@ def _significance(results: Results, reference: str) -> HtmlTable:
     label = label_of(reference)
     rows: list[Row] = []
     for row in significance_table(results, reference).to_dict("records"):
-        names = (_TASK[row["measure"]], short_name(row["task"]), _name(row["algo"]))
+        names = (_TASK[row["measure"]], short_name(row["task"]), label_of(row["algo"]))
         means = (_number(row["reference_mean"]), _number(row["mean"]))
         rows.append([*names, *means, *(_p_value(row[test]) for test in _TESTS)])
     columns = ["measure", "task", "algorithm", f"mean of {label}", "its mean"]
@@ -308,7 +312,7 @@ def _runs(results: Results) -> HtmlTable:
         omitted = run["excluded"] and run["state"] == "finished"
         state = run["state"] + (", not compared" if omitted else "")
         names = [run["suite"]] if several else []
-        names += [short_name(run["task"]), _name(run["algo"]), state]
+        names += [short_name(run["task"]), label_of(run["algo"]), state]
         counts = [_number(run["seed"], 0), _number(run["timesteps"] or np.nan, 0)]
         measures = [_number(run[measure]) for measure in _RUN]
         rows.append([*names, *counts, *measures, _number(run["seconds"] / 60, 1)])
@@ -320,7 +324,7 @@ def _excluded(results: Results) -> HtmlTable | None:
     """The runs that are not compared, with the reason."""
     runs = results.excluded().to_dict("records")
     rows = [
-        [run["suite"], run["task"], _name(run["algo"]), str(run["seed"]), run["excluded"]]
+        [run["suite"], run["task"], label_of(run["algo"]), str(run["seed"]), run["excluded"]]
         for run in runs
     ]
     return (

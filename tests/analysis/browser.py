@@ -67,10 +67,10 @@ class Browser:
         path = self._write(page.replace("</body>", PROBE.replace("ACTION", action) + "</body>"))
         return self._probe(path, width)
 
-    def look_in_frame(self, page: str, width: int) -> dict[str, Any]:
+    def look_in_frame(self, page: str, width: int, action: str = "") -> dict[str, Any]:
         """The same in a frame, for widths that a window of Chromium cannot have."""
         inner = self._write(
-            page.replace("</body>", PROBE.replace("ACTION", "") + "</body>"), "inner.html"
+            page.replace("</body>", PROBE.replace("ACTION", action) + "</body>"), "inner.html"
         )
         listen = (
             "addEventListener('message', (event) => "
@@ -83,9 +83,10 @@ class Browser:
             self._write(f"<!DOCTYPE html><body><script>{listen}</script>{frame}</body>"), 1000
         )
 
-    def screenshot(self, page: str, width: int, height: int) -> Path:
+    def screenshot(self, page: str, width: int, height: int, *flags: str) -> Path:
         path, picture = self._write(page), self.folder / "screenshot.png"
-        self._run(f"--screenshot={picture}", f"--window-size={width},{height}", path.as_uri())
+        size = f"--window-size={width},{height}"
+        self._run(f"--screenshot={picture}", size, *flags, path.as_uri())
         return picture
 
     def print_to_pdf(self, page: str) -> bytes:

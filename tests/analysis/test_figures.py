@@ -371,5 +371,5 @@ def test_latex_has_the_layout_of_the_paper(oscillating: Results) -> None:
         "\\begin{tabular}{|c|c|c|c|}\n\\hline\nCriterion & Algorithm & \\texttt{MinAtar Asterix}"
     )
     assert r"\multirow{2}{*}{$\|\mathcal{O}J\|_2$} & DeepCPP & 1.00 & 2 \\" in text
-    assert r"DeepCPI, $\zeta$ = 0.5" in text
+    assert r"DeepCPI ($\zeta$ = 0.5)" in text
     assert text.count(r"\hline") == 4

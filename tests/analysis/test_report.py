@@ -54,6 +54,14 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(page: str) -> 
     assert "default-src 'none'" in page
 
 
+def test_the_page_begins_with_the_verdict_and_says_what_oscillation_is(page: str) -> None:
+    body = unescape(page[page.index("<body>") :])
+    verdict = body.index("<b>classic:</b> DeepCPP returned most")
+    explained = body.index("‖OJ‖₂, is the root of the sum of a run's squared falls")
+    assert body.index("<h1>") < verdict < explained < body.index('<ul class="numbers">')
+    assert body.index("‖OJ‖") == body.index("‖OJ‖₂, is the root")  # where it first stands
+
+
 def test_every_figure_is_on_the_page(runs: Path, page: str) -> None:
     results = load_results(runs)
     for suite, reference in (("classic", "cpp"), ("ablation", "cpi_0.5")):
@@ -77,7 +85,7 @@ def test_commands_hardware_versions_and_settings_are_on_the_page(page: str) -> N
 def test_failed_and_missing_cells_are_on_the_page(page: str) -> None:
     assert "failed at step 400: loss is &lt;not&gt; finite" in page
     assert page.count("<td>missing</td>") >= 5  # mdqn: two seeds on CartPole, three on Acrobot
-    assert "Not averaged: mdqn has no run to compare on Acrobot-v1, CartPole-v1." in page
+    assert "Not averaged: MDQN has no run to compare on Acrobot-v1, CartPole-v1." in page
 
 
 def test_every_run_has_its_row(runs: Path, page: str) -> None:

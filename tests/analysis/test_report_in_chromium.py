@@ -77,6 +77,35 @@ def test_nothing_sticks_out_of_a_small_screen(page: str, browser: Browser, width
     assert seen["console"] == []
 
 
+SCROLLING = """
+  window.result = [...document.querySelectorAll(".frame")].map((frame) => ({
+    wide: frame.querySelector(".wide").scrollWidth > frame.querySelector(".wide").clientWidth + 1,
+    hint: getComputedStyle(frame.querySelector(".hint")).display !== "none",
+  }));
+"""
+
+
+def test_a_desktop_cuts_off_no_column_and_no_figure(page: str, browser: Browser) -> None:
+    frames = browser.look(page, 1280, SCROLLING)["result"]
+    assert len(frames) >= 14
+    assert not any(frame["wide"] or frame["hint"] for frame in frames)
+
+
+def test_what_scrolls_on_a_phone_says_so(page: str, browser: Browser) -> None:
+    frames = browser.look_in_frame(page, 375, SCROLLING)["result"]
+    assert any(frame["wide"] for frame in frames)
+    assert all(frame["wide"] == frame["hint"] for frame in frames)
+
+
+def test_the_page_is_dark_where_the_reader_wants_it(page: str, browser: Browser) -> None:
+    def paper(*flags: str) -> float:
+        pixels = matplotlib.image.imread(browser.screenshot(page, 800, 300, *flags))[..., :3]
+        return float(np.median(pixels))
+
+    assert paper() > 0.9
+    assert paper("--blink-settings=preferredColorScheme=0") < 0.2
+
+
 def test_a_click_sorts_by_number_and_a_second_one_the_other_way(
     page: str, browser: Browser
 ) -> None:
@@ -108,7 +137,7 @@ def test_text_is_sorted_by_the_alphabet(page: str, browser: Browser) -> None:
       window.result = [...table.tBodies[0].rows].map((row) => row.cells[1].textContent);
     """
     result = browser.look(page, action=action)["result"]
-    assert result == sorted(result)
+    assert result == sorted(result, key=str.lower)
     assert len(set(result)) == 4
 
 
