@@ -271,11 +271,11 @@ def traces(results: Results) -> Picture:
     return Picture(name, title, caption, figure)
 
 
-_RUN_TRACES = {  # column of iterations.csv: title, colour, logarithmic
-    "zeta": ("zeta: mixing coefficient", "#0072B2", True),
-    "m_K": ("m_K: mean advantage", "#009E73", False),
-    "M_K": ("M_K: scale of the advantage", "#CC79A7", False),
-    "C_K": ("C_K: bound on one policy step", "#D55E00", True),
+_RUN_TRACES = {  # column of iterations.csv: title, logarithmic
+    "zeta": ("zeta: mixing coefficient", True),
+    "m_K": ("m_K: mean advantage", False),
+    "M_K": ("M_K: scale of the advantage", False),
+    "C_K": ("C_K: bound on one policy step", True),
 }
 
 
@@ -297,10 +297,12 @@ def plot_run(folder: str | Path, path: str | Path | None = None, title: str = ""
     rows = (len(columns) + 1) // 2
     figure = new_figure(PAGE, 2.4 + 1.9 * rows)
     grid = figure.add_gridspec(rows + 1, 2, height_ratios=[1.4] + [1] * rows)
-    _plot_run_curve(figure.add_subplot(grid[0, :]), folder, title)
+    algo = str(read_config(folder).get("algo"))
+    colour = styles_for([algo])[algo].colour
+    _plot_run_curve(figure.add_subplot(grid[0, :]), folder, title, colour)
     for index, name in enumerate(columns):
         ax = figure.add_subplot(grid[1 + index // 2, index % 2])
-        words, colour, logarithmic = _RUN_TRACES[name]
+        words, logarithmic = _RUN_TRACES[name]
         values = iterations[name]
         if logarithmic and (values > 0).any():
             ax.set_yscale("log")
@@ -320,7 +322,7 @@ def _read_iterations(path: Path) -> pd.DataFrame:
         raise InvalidArgument(f"{path} cannot be read ({reason})") from None
 
 
-def _plot_run_curve(ax: Axes, folder: Path, title: str) -> None:
+def _plot_run_curve(ax: Axes, folder: Path, title: str, colour: str) -> None:
     """Training episodes as dots, evaluations as a line with their standard deviation."""
     settings = read_config(folder)
     try:
@@ -333,9 +335,9 @@ def _plot_run_curve(ax: Axes, folder: Path, title: str) -> None:
     if arrays := read_evaluations(folder):
         steps, results = arrays["timesteps"], arrays["results"]
         mean, sd = results.mean(axis=1), results.std(axis=1)
-        line: dict[str, Any] = {"color": STYLES["cpp"].colour, "markersize": 3, "linewidth": 1.5}
+        line: dict[str, Any] = {"color": colour, "markersize": 3, "linewidth": 1.5}
         ax.plot(steps, mean, "o-", label="evaluations, ± 1 sd", **line)
-        ax.fill_between(steps, mean - sd, mean + sd, color=line["color"], alpha=0.2, linewidth=0)
+        ax.fill_between(steps, mean - sd, mean + sd, color=colour, alpha=BAND, linewidth=0)
     label_axes(ax, title, "environment steps", "return")
     # Above the axes: inside it would lie on the curve
     ax.legend(fontsize=FONT, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2)

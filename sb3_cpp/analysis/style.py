@@ -239,10 +239,21 @@ def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def _legend_columns(handles: Sequence[Artist], width: float) -> int:
-    """As many as the longest name leaves room for."""
-    letters = max(len(str(handle.get_label())) for handle in handles)
-    column = (_LEGEND["handlelength"] + 2.8 + 0.62 * letters) * FONT / 72.0  # inches
-    return min(max(int(width / column), 1), len(handles))
+    """As many as fit, then as few as give no more rows: five are 3 and 2, not 4 and 1."""
+    wide = [
+        (_LEGEND["handlelength"] + 2.8 + 0.62 * len(str(handle.get_label()))) * FONT / 72.0
+        for handle in handles
+    ]  # inches; a legend is filled column by column
+
+    def rows(columns: int) -> int:
+        return math.ceil(len(wide) / columns)
+
+    def fits(columns: int) -> bool:
+        size = rows(columns)
+        return sum(max(wide[i : i + size]) for i in range(0, len(wide), size)) <= width
+
+    most = next((columns for columns in range(len(wide), 1, -1) if fits(columns)), 1)
+    return math.ceil(len(wide) / rows(most))
 
 
 def _legend_rows(handles: Sequence[Artist], width: float) -> int:

@@ -16,6 +16,7 @@ from sb3_cpp.analysis.results import Results
 from sb3_cpp.analysis.style import label_of, short_name
 from sb3_cpp.metrics import iqm, iqm_difference
 
+MOST_NAMES = 3
 RETURN, OSCILLATION = "normalised_return", "normalised_oscillation_l2"
 
 
@@ -35,15 +36,23 @@ def verdict(results: Results) -> str:
         for measure in (RETURN, OSCILLATION)
     )
     able = learned(gains, 0.0)
+    single = all(
+        len(runs) < 2 for algo in algos for runs in scores(results, algo, RETURN, tasks).values()
+    )
     falls = {algo: falls[algo] for algo in able}
     most, least = _ties(gains, max(gains.values())), _ties(falls, min(falls.values()))
-    first = f"returned most{_decided(results, tasks, algos, most, RETURN)}"
+    first, second = "returned most", "oscillated least"
+    if not single:
+        first += _decided(results, tasks, algos, most, RETURN)
     if len(able) == 1:
         return f"{_names(most)} {first}, and no other learned enough to compare oscillation."
-    words = "oscillated least" + (" of those that learned" if len(able) < len(algos) else "")
-    second = f"{words}{_decided(results, tasks, able, least, OSCILLATION)}"
+    if len(able) < len(algos):
+        second += " of those that learned"
+    if not single:
+        second += _decided(results, tasks, able, least, OSCILLATION)
     subject = "" if most == least else f"{_names(least)} "
-    return f"{_names(most)} {first}, and {subject}{second}."
+    end = "; nothing is decided, because single runs have no interval" if single else ""
+    return f"{_names(most)} {first}, and {subject}{second}{end}."
 
 
 def _ties(values: Mapping[str, float], best: float) -> list[str]:
@@ -59,16 +68,19 @@ def _decided(
     for algo in algos:
         if algo not in winners:
             gap = iqm_difference(own, scores(results, algo, measure, tasks))
-            if np.isnan(gap.low):
-                return " (undecided: single runs have no interval)"
             against[bool(gap.low > 0 or gap.high < 0)].append(algo)
     if not (against[True] or against[False]):
         return ""
-    if not against[False]:
-        return f" (decided against {_names(against[True])})"
-    if not against[True]:
-        return f" (undecided against {_names(against[False])})"
-    return f" (decided against {_names(against[True])}; not against {_names(against[False])})"
+    if not (against[True] and against[False]):
+        word = "decided" if against[True] else "undecided"
+        others = against[bool(against[True])]
+        return f" ({word} against {_names(others) if len(others) == 1 else 'all others'})"
+    return f" (decided against {_some(against[True])}; not against {_some(against[False])})"
+
+
+def _some(algos: Sequence[str]) -> str:
+    """Names, or of more than three their number."""
+    return _names(algos) if len(algos) <= MOST_NAMES else f"{len(algos)} others"
 
 
 def _names(algos: Sequence[str]) -> str:

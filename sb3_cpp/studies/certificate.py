@@ -34,6 +34,7 @@ from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed, check_whole_number
 from sb3_cpp.regularization import kl_divergence, l1_distance, log_ratio_span
 from sb3_cpp.run_folder import open_run_folder
+from sb3_cpp.studies.figures import STYLES
 from sb3_cpp.tabular import bounds
 from sb3_cpp.tabular.algorithms import ExactView, Settings, Update, iterate
 from sb3_cpp.tabular.mdp import MDP, garnet, policy_advantage, uniform_log_policy
@@ -345,8 +346,24 @@ def certify(
 
 # --- run it, write table and picture, say whether it holds ----------------------------------------
 
-_COLOURS = ["#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C510A"]
-_DASHES = ("-", "--", ":", "-.")  # another one after every round of colours
+_LOOKS: dict[str, tuple[str, str]] = {  # the rule in the other studies' figures, and dashes
+    "E-SPI, sharp": ("espi", "-"),
+    "E-SPI, printed": ("espi_printed", "-"),
+    "A-SPI": ("aspi", "-"),
+    "CPI": ("cpi", "-"),
+    "CPP, Theorem 4": ("cpp", "--"),
+    "linear CPP, printed": ("linear_cpp", "-"),
+    "Theorem 4, scheme 1": ("cpp_1", "-"),
+    "CPP, span bound": ("span_cpp", "-"),
+    "geometric mixture": ("cpp_geometric", "-"),
+    "state-wise": ("statewise", "-"),
+    "state-wise, error 0.2 known": ("statewise", "--"),
+    "state-wise, error 0.2 unknown": ("statewise", ":"),
+    "CPP, adaptive": ("cpp", "-"),
+    "CVI, zeta = 1": ("cvi", "-"),
+    "CVI, error 0.2": ("cvi", "--"),
+}
+_GREEDY = "#8A7F00"  # greedy with noise is in no other figure
 _POINTS = 600  # per rule in the picture; more only hide each other
 
 
@@ -372,8 +389,9 @@ def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
     figure, (left, right) = new_row(height=4.4)
     # a random choice of points, or the picture would show early updates only
     generator = np.random.default_rng(seed)
-    for i, tally in enumerate(tallies):
-        colour, dashes = _COLOURS[i % len(_COLOURS)], _DASHES[i // len(_COLOURS) % len(_DASHES)]
+    for tally in tallies:
+        rule, dashes = _LOOKS.get(tally.case.name, ("", "-"))
+        colour = STYLES[rule].colour if rule else _GREEDY
         zeta, slack = th.cat(tally.zeta).numpy(), th.cat(tally.slack).numpy()
         shown = generator.permutation(zeta.size)[:_POINTS]
         x, y = np.maximum(zeta[shown], 1e-9), np.maximum(slack[shown], 1e-12)

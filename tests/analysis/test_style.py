@@ -135,6 +135,14 @@ def test_a_legend_lies_within_its_figure_however_long_the_names(count: int, lett
     assert (box.x0 >= 0 and box.x1 <= figure.bbox.width) or legend._ncols == 1
 
 
+@pytest.mark.parametrize(("letters", "columns"), [(4, 5), (18, 3), (40, 2), (90, 1)])
+def test_a_legend_has_rows_of_about_equal_length(letters: int, columns: int) -> None:
+    """Five names are a row, 3 and 2, or 2, 2 and 1; never 4 and 1."""
+    names = [f"{i}" * letters for i in range(5)]
+    figure, _ = panels(1, handles=line_handles(styles_for(names)))
+    assert figure.legends[0]._ncols == columns
+
+
 def test_panels_without_a_legend_leave_no_cell() -> None:
     figure, axes = panels(2)
     assert figure.axes == axes

@@ -18,6 +18,7 @@ from sb3_cpp.studies.certificate import (
     quadratic,
     run_certificate,
 )
+from sb3_cpp.studies.figures import STYLES
 
 SMALL = CertificateSettings(updates=2_000, iterations=10)
 
@@ -100,3 +101,13 @@ def test_statewise_caution_reaches_at_least_what_cvi_reaches() -> None:
     for cautious, full in pairs:
         assert tallies[cautious].falls == 0 < tallies[full].falls
         assert tallies[cautious].row()["J_reached"] >= tallies[full].row()["J_reached"]
+
+
+def test_every_rule_has_the_colour_of_the_other_studies() -> None:
+    """Only greedy improvement with noise is in no other figure."""
+    names = {case.name for case in certificate.CASES}
+    assert names - certificate._LOOKS.keys() == {"greedy with noise 0.5"}
+    assert certificate._LOOKS.keys() <= names
+    assert {rule for rule, _ in certificate._LOOKS.values()} <= STYLES.keys()
+    looks = [(STYLES[rule].colour, dashes) for rule, dashes in certificate._LOOKS.values()]
+    assert len(set(looks)) == len(looks)
