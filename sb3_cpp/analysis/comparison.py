@@ -68,7 +68,8 @@ _TEST_COLUMNS = [
 def ordered(algos: Sequence[str]) -> list[str]:
     """The order of all tables and figures: ours, the baselines, other names alphabetically."""
     rank = {algo: place for place, algo in enumerate(_ORDER)}
-    return sorted(set(algos), key=lambda algo: (rank.get(algo, len(_ORDER)), algo))
+    # A variant, as in cpp_zeta_1, stands beside its algorithm
+    return sorted(set(algos), key=lambda algo: (rank.get(algo.split("_")[0], len(_ORDER)), algo))
 
 
 def tasks_of(results: Results) -> list[str]:
