@@ -117,8 +117,8 @@ class RegularizedDQN(DQN):
     :param fast: use the fast path (see ``deep/fast.py``), which changes results by float rounding
         only. None: off for this class, for parity with SB3, and on for every algorithm
     :param compile: compile the gradient step (see ``deep/compiled.py``), which needs the fast path
-        and a C++ compiler. None: for networks without convolutions, in runs long enough to repay
-        the compilation
+        and a C++ compiler. None: for networks without convolutions and those of small boards
+        (MinAtar), in runs long enough to repay the compilation
     :param precision: of the features extractor of image networks, on the fast path: "fp32", "bf16",
         or "auto", which is "bf16" for images where the hardware has it. The rest is float32
     """

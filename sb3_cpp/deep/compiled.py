@@ -24,7 +24,7 @@ from torch import nn
 from sb3_cpp.coefficients import track
 from sb3_cpp.deep import health
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.fast import FunctionalNetwork, must_call
+from sb3_cpp.deep.fast import FunctionalNetwork, convolves_boards_only, must_call
 from sb3_cpp.deep.fused_adam import CLEAR_EVERY, FusedAdam, clear_tiny_moments
 from sb3_cpp.deep.policies import MlpPolicy
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # Gradient steps from which compiling pays: it takes 10 to 20 s the first time, 2 to 4 s with
 # torch's cache on disk, and saves 0.1 to 0.5 ms per step
 LONG_RUN = 20_000
+# Shapes and strides were checked when the graph was made
+OPTIONS = {"size_asserts": False, "alignment_asserts": False}
 
 
 class CannotCompile(Exception):
@@ -75,12 +77,12 @@ class CompiledUpdate:
         self._optimizer_state = model.policy.optimizer.state
         device = self._online[0][0].device
         self._m, self._M = th.zeros((), device=device), th.zeros((), device=device)
-        self._scalars: tuple[float, ...] = ()
         self._batch_size = len(samples.rewards)
         self.totals = th.zeros(0, device=device)  # sums of losses and norms
         self.finite = th.ones((), dtype=th.bool, device=device)
-        self._rates = th.zeros(len(groups), device=device)
         self._coefficients = th.zeros(len(model._coefficients()), device=device)
+        self._coefficient_values: list[float] = []
+        self._scales: list[th.Tensor] = []  # of Adam's updates, by gradient step
         self.loss_names: list[str] = []
         self._compiled = self._compile(samples)
 
@@ -89,13 +91,13 @@ class CompiledUpdate:
         same_state = self._optimizer_state is self._model.policy.optimizer.state
         return same_state and len(samples.rewards) == self._batch_size
 
-    def start(self, rate: float) -> None:
+    def start(self, gradient_steps: int) -> None:
         """Before the gradient steps of one ``train()``. Copies only what has changed."""
-        scalars = (rate, *self._model._coefficients().values())
-        if scalars != self._scalars:
-            self._scalars = scalars
-            self._rates.fill_(rate)
-            self._coefficients.copy_(th.tensor(scalars[1:]))
+        values = list(self._model._coefficients().values())
+        if values != self._coefficient_values:
+            self._coefficient_values = values
+            self._coefficients.copy_(th.tensor(values))
+        self._scales = self._adam_scales(gradient_steps)
         caution = self._model.caution
         if caution is not None and caution.tracker.mean is not self._m:
             assert caution.tracker.mean is not None
@@ -119,9 +121,28 @@ class CompiledUpdate:
             named |= {f"{name}_loss": mean for name, mean in zip(self.loss_names, losses[1:])}
         return {**named, "grad_norm": math.hypot(*norms)}
 
-    def __call__(self, samples: ReplayBufferSamples) -> None:
-        """One gradient step; no weight changes once a loss or gradient was not finite."""
-        self._compiled(*self._state, *_tensors(samples))
+    def __call__(self, samples: ReplayBufferSamples, index: int = 0) -> None:
+        """One gradient step; no weight changes once a loss or gradient was not finite.
+
+        :param samples: the batch
+        :param index: of the step since ``start``
+        """
+        self._compiled(*self._state, self._scales[index], *_tensors(samples))
+
+    def _adam_scales(self, gradient_steps: int) -> list[th.Tensor]:
+        """Per gradient step a row for each optimiser group: learning rate and 1 over the root of
+        the second moment's bias correction, both with Adam's bias corrections.
+
+        Computed here because inductor would compute them again for every 16 weights.
+        """
+        scales = np.empty((gradient_steps, len(self._settings), 2))
+        for i, (settings, counter) in enumerate(zip(self._settings, self._counters)):
+            steps = counter[0].item() + np.arange(1, gradient_steps + 1)
+            beta1, beta2 = settings["betas"]
+            scales[:, i, 0] = settings["lr"] / (1 - beta1**steps)
+            scales[:, i, 1] = 1 / np.sqrt(1 - beta2**steps)
+        table = th.as_tensor(scales.astype(np.float32)).to(self.finite.device)
+        return list(table.unbind())
 
     # --- the graph --------------------------------------------------------------------------------
 
@@ -146,14 +167,14 @@ class CompiledUpdate:
             self._M,
             self.totals,
             self.finite,
-            self._rates,
             self._coefficients,
         ]
-        example: list[Any] = [tensor.clone() for tensor in (*self._state, *batch)]
+        scales = self._adam_scales(1)
+        example: list[Any] = [tensor.clone() for tensor in (*self._state, *scales, *batch)]
         try:
             graph = make_fx(self._update)(*example)
             # Tracing must not have changed the model; the examples were copies
-            return inductor.compile(graph, example)
+            return inductor.compile(graph, example, options=OPTIONS)
         except Exception as error:  # whatever a foreign network or a missing compiler raises
             reason = " ".join(str(error).split())[:200]
             raise CannotCompile(f"{type(error).__name__}: {reason}") from error
@@ -170,7 +191,7 @@ class CompiledUpdate:
             [take(length) for length in lengths] for lengths in self._lengths
         )
         counters = take(len(self._counters))
-        m_K, M_K, totals, finite, rates, coefficients, *batch = rest
+        m_K, M_K, totals, finite, coefficients, scales, *batch = rest
 
         leaves = [[p.detach().requires_grad_() for p in part] for part in online]
         weights = dict(zip(self._networks, chain(*zip(leaves, targets))))
@@ -216,16 +237,17 @@ class CompiledUpdate:
             M_K.copy_(th.where(ok, M_new, M_K))
 
         for i, settings in enumerate(self._settings):
-            clip = (model.max_grad_norm / (norms[i] + 1e-6)).clamp(max=1.0)
-            step = counters[i][0] + 1
+            ratio = model.max_grad_norm / (norms[i] + 1e-6)
+            # The least of two numbers as a reduction, whose result inductor keeps; a clamp it would
+            # compute again for every 16 weights
+            clip = th.stack([ratio, th.ones_like(ratio)]).amin()
             beta1, beta2 = settings["betas"]
-            size = rates[i] / (1 - beta1**step)
-            root = (1 - beta2**step).sqrt()
+            rate, inverse_root = scales[i].unbind()
             for p, m, v, g in zip(online[i], means[i], squares[i], parts[i]):
                 g = g * clip
                 m_new = m + (1 - beta1) * (g - m)
                 v_new = v + (1 - beta2) * (g * g - v)
-                p_new = p - size * m_new / (v_new.sqrt() / root + settings["eps"])
+                p_new = p - rate * m_new / (v_new.sqrt() * inverse_root + settings["eps"])
                 p.copy_(th.where(ok, p_new, p))
                 m.copy_(th.where(ok, m_new, m))
                 v.copy_(th.where(ok, v_new, v))
@@ -243,9 +265,9 @@ def wanted(model: "RegularizedDQN") -> bool:
     expected = model._total_timesteps / steps_per_rollout * gradient_steps
     able = bool(model.fast) and not model._has_modes and model._preprocessor is not None
     if model.compile is None:
-        # Inductor's convolutions were slower than torch's own (MinAtar: 1980 steps/s, not 2250)
-        convolves = any(isinstance(module, nn.Conv2d) for module in model.policy.modules())
-        return able and has_compiler() and expected >= LONG_RUN and not convolves
+        # Inductor's convolutions are slower than torch's own; those of small boards are products
+        able = able and all(map(convolves_boards_only, chain(*model._network_pairs())))
+        return able and has_compiler() and expected >= LONG_RUN
     if model.compile and not (able and has_compiler()):
         missing = "a C++ compiler" if able else "the fast path and a network without modes"
         print(f"{type(model).__name__} is not compiled: it needs {missing}", file=sys.stderr)
@@ -281,10 +303,11 @@ def gradient_steps(model: "RegularizedDQN", count: int, batch_size: int) -> dict
         model._record_diagnostics(batch, model._losses(batch, target))
 
     update = model._compiled
-    update.start(model.policy.optimizer.param_groups[0]["lr"])
+    update.start(count)
     average = model.policy.average if isinstance(model.policy, MlpPolicy) else None
-    for step, batch_samples in enumerate(batches, start=model._n_updates + 1):
-        update(batch_samples)
+    for index, batch_samples in enumerate(batches):
+        update(batch_samples, index)
+        step = model._n_updates + 1 + index
         if step % CLEAR_EVERY == 0:
             clear_tiny_moments(model.policy.optimizer)
         if average is not None:
@@ -326,6 +349,8 @@ def _tensors(samples: ReplayBufferSamples) -> list[th.Tensor]:
     now, later = samples.observations, samples.next_observations
     assert isinstance(now, th.Tensor)
     assert isinstance(later, th.Tensor)
+    if now.dtype is th.bool:  # inductor loads these one by one
+        now, later = now.view(th.uint8), later.view(th.uint8)
     tensors = [now, later, samples.actions, samples.rewards, samples.dones]
     # n-step replay has a discount per transition
     return tensors if samples.discounts is None else [*tensors, samples.discounts]

@@ -1,8 +1,9 @@
 """The fast path: the same arithmetic rearranged. Results change by float rounding only."""
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import pairwise
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from stable_baselines3.dqn import policies as dqn_policies
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
 from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.nn import functional as F
 from torch.nn.modules import module as module_hooks
 
@@ -39,16 +41,22 @@ def _linear(layer: nn.Linear, x: th.Tensor) -> th.Tensor:
 
 @cache
 def mkl_is_slow() -> bool:
-    """Whether MKL, torch's library for matrix products, runs at half width: it does on AMD."""
+    """Whether MKL, torch's library for matrix products, runs at half width.
+
+    It has AVX2 kernels only for AMD. Those are the full width of the processors up to Zen 4 (family
+    25), where MKL is faster than oneDNN by a fifth, and half of it from Zen 5 on.
+    """
     try:
-        vendor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return False
-    return "AuthenticAMD" in vendor and th.backends.mkldnn.is_available()
+    family = re.search(r"^cpu family\s*: (\d+)$", info, re.MULTILINE)
+    zen5 = "AuthenticAMD" in info and family is not None and int(family[1]) >= 26
+    return zen5 and th.backends.mkldnn.is_available()
 
 
 class OneDnnLinear(th.autograd.Function):
-    """``F.linear`` by oneDNN, which runs at full width on AMD too: 1.6 to 2.2 times as fast."""
+    """``F.linear`` by oneDNN, which runs at full width on Zen 5: 1.6 to 2.2 times as fast."""
 
     LEAST_PRODUCTS = 1_000_000  # below, oneDNN's overhead of 10 us outweighs it
 
@@ -103,7 +111,10 @@ def _flatten(layer: nn.Flatten, x: th.Tensor) -> th.Tensor:
 
 
 def _sequential(sequence: nn.Sequential, x: th.Tensor) -> th.Tensor:
-    for layer in sequence._modules.values():
+    layers: list[Any] = list(sequence._modules.values())
+    if is_traced() and not x.requires_grad and _starts_with_board(layers, x.shape[1:]):
+        x, layers = _board_features(layers[0], x), layers[3:]
+    for layer in layers:
         x = run(layer, x)
     return x
 
@@ -168,6 +179,75 @@ def has_global_hooks() -> bool:
 def must_call(*networks: nn.Module) -> bool:
     """Whether hooks demand that these networks are called in the usual way."""
     return has_global_hooks() or any(is_hooked(network) for network in networks)
+
+
+# --- small boards: convolution, ReLU and flattening as one matrix product -------------------------
+
+
+def is_traced() -> bool:
+    """Whether the operations are being recorded for the compiled gradient step."""
+    return get_proxy_mode() is not None
+
+
+def _starts_with_board(layers: Sequence[nn.Module], shape: Sequence[int]) -> bool:
+    """Whether the first layers are the plain convolution of a small board, ReLU and flattening.
+
+    :param layers: of a network
+    :param shape: of one observation
+    """
+    if [type(layer) for layer in layers[:3]] != [nn.Conv2d, nn.ReLU, nn.Flatten]:
+        return False
+    first, flatten = layers[0], layers[2]
+    assert isinstance(first, nn.Conv2d)
+    assert isinstance(flatten, nn.Flatten)
+    settings = (first.stride, first.padding, first.dilation, first.groups)
+    plain = settings == ((1, 1), (0, 0), (1, 1), 1) and "weight" in first._parameters
+    plain = plain and (flatten.start_dim, flatten.end_dim) == (1, -1)
+    small = len(shape) == 3 and shape[1] * shape[2] <= 256
+    return plain and small and not any(is_hooked(layer) for layer in layers[:3])
+
+
+def convolves_boards_only(network: nn.Module) -> bool:
+    """Whether a Q-network has no convolution but one that is compiled as a matrix product."""
+    assert isinstance(network, QNetwork)
+    count = sum(isinstance(module, nn.Conv2d) for module in network.modules())
+    shape = network.observation_space.shape
+    return count == 0 or (
+        count == 1 and shape is not None and _starts_with_board(_layers(network), shape)
+    )
+
+
+def _board_features(layer: nn.Conv2d, x: th.Tensor) -> th.Tensor:
+    """``flatten(relu(layer(x)))``, by one matrix product of the filters with all patches.
+
+    The batch is the last dimension in memory: patches are copied in long runs, and the next layer
+    takes the result as a transposed matrix, without a copy.
+    """
+    weight, bias = layer._parameters["weight"], layer._parameters["bias"]
+    assert weight is not None
+    filters, channels, *kernel = weight.shape
+    height, width = x.shape[2] - kernel[0] + 1, x.shape[3] - kernel[1] + 1
+    boards = th.ops.sb3_cpp.batch_last(x)
+    shifts = product(range(kernel[0]), range(kernel[1]))
+    patches = th.stack([boards[:, i : i + height, j : j + width] for i, j in shifts], dim=1)
+    values = weight.reshape(filters, -1) @ patches.reshape(channels * kernel[0] * kernel[1], -1)
+    if bias is not None:
+        values = values + bias[:, None]
+    return th.relu(values).view(filters * height * width, len(x)).t()
+
+
+# An operator of our own, because inductor would transpose again for every patch
+_library.define("batch_last(Tensor x) -> Tensor")
+
+
+@th.library.impl(_library, "batch_last", "CompositeExplicitAutograd")
+def _batch_last(x: th.Tensor) -> th.Tensor:
+    return x.flatten(1).t().contiguous().view(*x.shape[1:], len(x))
+
+
+@th.library.register_fake("sb3_cpp::batch_last", lib=_library)
+def _batch_last_shape(x: th.Tensor) -> th.Tensor:
+    return x.new_empty(*x.shape[1:], len(x))
 
 
 # --- networks -------------------------------------------------------------------------------------
@@ -280,21 +360,35 @@ def acts_greedily(policy: BasePolicy, network: nn.Module) -> bool:
 
 
 class NumpyNetwork:
-    """A small Q-network of linear layers and ReLUs, run in numpy on the very memory of its weights.
+    """A small Q-network, run in numpy on the very memory of its weights.
 
-    To choose one action, torch's overhead per layer is several times the arithmetic.
+    To choose one action, torch's overhead per layer is several times the arithmetic. Known are
+    linear layers and ReLUs, behind the convolution of a small board or none.
     """
 
-    MOST_PRODUCTS = 200_000  # per call; beyond, torch's matrix products win
+    # Per call; beyond, torch's matrix products win, and numpy's would use several threads
+    MOST_PRODUCTS = 600_000
 
     def __init__(self, network: nn.Module) -> None:
         assert isinstance(network, QNetwork)
-        self._layers: list[tuple[np.ndarray, np.ndarray | None, bool]] = []
         self._parameters = list(network.parameters())
         self._addresses = [p.data_ptr() for p in self._parameters]
         self._n_quantiles = getattr(network, "n_quantiles", 1)
-        modules = list(network.q_net)
-        for layer, following in zip(modules, [*modules[1:], None]):
+        self._modules = layers = _layers(network)
+        self._filters: tuple[np.ndarray, np.ndarray] | None = None
+        if type(layers[0]) is nn.Conv2d:
+            first: Any = layers[0]
+            weight = first.weight.detach().numpy()
+            self._filters = (
+                weight.reshape(len(weight), -1),
+                first.bias.detach().numpy()[:, None],
+            )
+            shape = network.observation_space.shape
+            assert shape is not None
+            self._patches = _patches(shape, layers[0].kernel_size)
+            layers = layers[3:]
+        self._layers: list[tuple[np.ndarray, np.ndarray | None, bool]] = []
+        for layer, following in zip(layers, [*layers[1:], None]):
             if type(layer) is nn.Linear:
                 bias = None if layer.bias is None else layer.bias.detach().numpy()
                 weight = layer.weight.detach().numpy().T
@@ -302,26 +396,37 @@ class NumpyNetwork:
 
     @staticmethod
     def supports(network: nn.Module, n_envs: int) -> bool:
-        """Whether the network is small, on the CPU, and made of known layers on a vector."""
+        """Whether the network is small, on the CPU, and made of known layers."""
         if not isinstance(network, QNetwork) or type(network.q_net) is not nn.Sequential:
             return False
         space, parameters = network.observation_space, list(network.parameters())
+        layers = _layers(network)
+        if isinstance(space, spaces.Box) and _starts_with_board(layers, space.shape):
+            layers = layers[3:] if layers[0].bias is not None else []
         return (
             isinstance(space, spaces.Box)
             and not is_image_space(space)
-            and type(network.features_extractor) is torch_layers.FlattenExtractor
-            and all(type(layer) in (nn.Linear, nn.ReLU) for layer in network.q_net)
-            and type(network.q_net[0]) is nn.Linear
+            and len(layers) > 0
+            and all(type(layer) in (nn.Linear, nn.ReLU) for layer in layers)
+            and type(layers[0]) is nn.Linear
             and all(p.device.type == "cpu" and p.dtype is th.float32 for p in parameters)
             and n_envs * sum(p.numel() for p in parameters) <= NumpyNetwork.MOST_PRODUCTS
         )
 
     def is_current(self) -> bool:
-        """Whether the weights are still where they were (moving a policy moves them)."""
-        return all(p.data_ptr() == at for p, at in zip(self._parameters, self._addresses))
+        """Whether the weights are still where they were (moving a policy moves them), and no layer
+        has a hook."""
+        in_place = all(p.data_ptr() == at for p, at in zip(self._parameters, self._addresses))
+        return in_place and not any(map(is_hooked, self._modules))
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
-        x = observations.reshape(len(observations), -1).astype(np.float32, copy=False)
+        n = len(observations)
+        x = observations.reshape(n, -1).astype(np.float32, copy=False)
+        if self._filters is not None:
+            filters, offsets = self._filters
+            x = filters @ x.take(self._patches, axis=1)
+            x += offsets
+            x = np.maximum(x, 0.0, out=x).reshape(n, -1)
         for weight, bias, rectified in self._layers:
             x = x @ weight
             if bias is not None:
@@ -331,6 +436,25 @@ class NumpyNetwork:
         if self._n_quantiles > 1:
             return x.reshape(len(x), self._n_quantiles, -1).mean(axis=1)
         return x
+
+
+def _layers(network: QNetwork) -> list[Any]:
+    """The layers of a Q-network in sequence, or an unknown extractor in place of its layers."""
+    extractor = network.features_extractor
+    names = vars(type(extractor)).get("fast_layers")
+    parts: list[Any] = [extractor._modules[name] for name in names] if names else [extractor]
+    if type(extractor) is torch_layers.FlattenExtractor:
+        parts = []
+    parts.append(network.q_net)
+    nested = [list(part) if type(part) is nn.Sequential else [part] for part in parts]
+    return list(chain(*nested))
+
+
+def _patches(shape: tuple[int, ...], kernel: tuple[int, ...]) -> np.ndarray:
+    """Flat indices of all patches of a board, shape (channels * kernel size, positions)."""
+    indices = np.arange(np.prod(shape)).reshape(shape)
+    windows = np.lib.stride_tricks.sliding_window_view(indices, kernel, axis=(1, 2))
+    return windows.transpose(0, 3, 4, 1, 2).reshape(shape[0] * kernel[0] * kernel[1], -1)
 
 
 class Preprocessor:

@@ -12,6 +12,7 @@ from torch import nn
 from sb3_cpp import MDQN, CautiousMDQN, CheckpointCallback, DeepCPP
 from sb3_cpp.deep import base, compiled
 from sb3_cpp.deep.compiled import has_compiler
+from sb3_cpp.training.environments import MinAtarCNN
 
 from .conftest import CASES
 
@@ -61,6 +62,40 @@ def test_compiled_and_eager_updates_agree(name, tmp_path: Path):
         assert traced.iteration_record[quantity] == pytest.approx(value, rel=0.05, abs=1e-9)
     assert "train/loss" in headers[0]
     assert set(headers[0].split(",")) == set(headers[1].split(","))
+
+
+class Board(gym.Env):
+    """Random boards, as MinAtar's; the action is right if it is the first cell of the board."""
+
+    observation_space = gym.spaces.Box(0, 1, (2, 6, 6), bool)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.board = self.np_random.random((2, 6, 6)) < 0.3
+        return self.board, {}
+
+    def step(self, action):
+        reward = float(action == self.board[0, 0, 0])
+        self.board = self.np_random.random((2, 6, 6)) < 0.3
+        return self.board, reward, bool(self.np_random.random() < 0.1), False, {}
+
+
+def make_board_model(cls=DeepCPP, **kwargs):
+    features = {"features_extractor_class": MinAtarCNN, "net_arch": []}
+    return cls("CnnPolicy", Board(), **{**SMALL, "policy_kwargs": features, **kwargs})
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 0.001), ("bf16", 0.1)])
+def test_a_convolution_of_boards_is_compiled_as_a_product(precision, tolerance):
+    start = weights(make_board_model())
+    eager, traced = (
+        make_board_model(compile=choice, precision=precision).learn(120) for choice in (False, True)
+    )
+    assert traced._compiled is not None
+    # Adam turns the rounding of small gradients into steps, the more so in bfloat16
+    difference = (weights(traced) - weights(eager)).norm()
+    assert difference < tolerance * (weights(eager) - start).norm()
 
 
 def test_many_steps_per_call_draw_the_batches_that_eager_steps_draw():
@@ -145,4 +180,13 @@ def test_without_a_compiler_or_the_fast_path_it_says_so(capsys, monkeypatch):
 def test_long_runs_are_compiled_by_default(steps, expected):
     model = DeepCPP("MlpPolicy", "CartPole-v1", **SMALL)
     model._setup_learn(steps)
+    assert model._compile_now is expected
+
+
+@pytest.mark.parametrize(("padding", "expected"), [(0, True), (1, False)])
+def test_networks_with_other_convolutions_are_not_compiled_by_default(padding, expected):
+    model = make_board_model()
+    for network in (model.q_net, model.q_net_target):
+        network.features_extractor.layers[0].padding = (padding, padding)
+    model._setup_learn(2_000_000)
     assert model._compile_now is expected

@@ -10,8 +10,11 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import nn
 
-from sb3_cpp import RegularizedDQN
+from sb3_cpp import MDQN, RegularizedDQN
 from sb3_cpp.deep.policies import q_values
+from sb3_cpp.training.environments import MinAtarCNN
+
+from .test_compiled import Board
 
 
 def image_batch(n_actions: int = 4, n: int = 8) -> ReplayBufferSamples:
@@ -216,3 +219,18 @@ def test_a_layer_that_is_random_while_it_learns_has_modes(case):
     assert model._has_modes
     model.policy.set_training_mode(True)
     assert model.q_net.training
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_small_boards_are_acted_on_in_numpy_as_torch_would(n_envs):
+    env = DummyVecEnv([Board] * n_envs)
+    features = {"features_extractor_class": MinAtarCNN, "net_arch": [16]}
+    model = MDQN("CnnPolicy", env, policy_kwargs=features, buffer_size=100, seed=0)
+    model.learn(n_envs)
+    assert model._numpy_network is not None
+    with th.no_grad():
+        expected = model.q_net(th.as_tensor(model._last_obs)).numpy()
+    assert np.allclose(model._numpy_network(model._last_obs), expected, atol=1e-5)
+    assert model._numpy_network.is_current()
+    model.q_net.features_extractor.layers[0].register_forward_hook(print)
+    assert not model._numpy_network.is_current()
