@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -475,6 +476,43 @@ def time_rounds(
     return results, pd.DataFrame(parts, columns=["algo", "round", "part", "ms"])
 
 
+# --- the start: what compiling costs --------------------------------------------------------------
+
+
+def first_updates(task: str, algo: str, compile: bool) -> float:
+    """Seconds from the constructor to the first compiled update (which is the second one)."""
+    chosen = TASKS[task]
+    with torch_threads(chosen.threads):
+        start = time.perf_counter()
+        model = chosen.make(algo, compile=compile)
+        model.learn(model.learning_starts + 2 * chosen.train_freq)
+        return time.perf_counter() - start
+
+
+def start_table(settings: SpeedSettings) -> pd.DataFrame:
+    """Seconds to the first updates, each in a process of its own: eager, compiled with an empty
+    cache on disk, and compiled once more."""
+    rows = []
+    for task in settings.tasks:
+        for algo in settings.algos:
+            row: dict[str, Any] = {"task": task, "algo": algo}
+            with TemporaryDirectory() as cache:
+                for name in ("eager", "cold", "warm"):
+                    call = f"first_updates({task!r}, {algo!r}, {name != 'eager'})"
+                    command = f"from benchmarks.speed import first_updates; print({call})"
+                    done = subprocess.run(
+                        [sys.executable, "-c", command],
+                        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache},
+                        cwd=ROOT,
+                        check=True,
+                        capture_output=True,
+                        text=True,
+                    )
+                    row[name] = float(done.stdout.split()[-1])
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
 # --- the limit: the arithmetic of a step against the best rate of the machine ---------------------
 
 
@@ -732,12 +770,21 @@ def main() -> int:
         "--precision", default="fp32", help=f"of our image networks: {', '.join(PRECISIONS)}"
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--start",
+        action="store_true",
+        help="print the seconds to the first updates only: eager, with an empty cache, with a warm",
+    )
     parser.add_output("runs/speed")
     args = vars(parser.parse_args())
-    out, force = args.pop("out") or "runs/speed", args.pop("force")
+    out, force, start = args.pop("out") or "runs/speed", args.pop("force"), args.pop("start")
     for name in ("tasks", "algos", "peers"):
         args[name] = tuple(args[name])
-    run_speed(SpeedSettings(**args), out, force)
+    settings = SpeedSettings(**args)
+    if start:
+        print(start_table(settings).to_string(index=False, float_format=_significant))
+    else:
+        run_speed(settings, out, force)
     return 0
 
 
