@@ -32,7 +32,7 @@ from sb3_cpp.analysis.comparison import (
 )
 from sb3_cpp.analysis.figures import pictures, table1, table1_text
 from sb3_cpp.analysis.results import Choice, Results, load_results
-from sb3_cpp.analysis.style import label_of, short_name
+from sb3_cpp.analysis.style import label_of, short_name, step_text
 from sb3_cpp.analysis.tables import decimals_for, print_excluded
 from sb3_cpp.analysis.verdict import unequal_runs, verdict
 from sb3_cpp.checks import InvalidArgument
@@ -156,13 +156,13 @@ def report_page(
     page = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     ).get_template("report.html")
-    runs = results.runs
+    used, algos, tasks = results.used(), results.runs.algo.nunique(), results.runs.task.nunique()
     facts = {
-        "runs compared": len(results.used()),
+        f"{_plural('run', len(used))} compared": len(used),
         "not compared": len(results.excluded()),
-        "algorithms": runs.algo.nunique(),
-        "tasks": runs.task.nunique(),
-        "steps": f"{results.used().timesteps.sum() / 1e6:.3g} M",
+        _plural("algorithm", algos): algos,
+        _plural("task", tasks): tasks,
+        "steps": step_text(float(used.timesteps.sum())),
     }
     return page.render(
         title=title,
@@ -185,7 +185,8 @@ def _suite(results: Results, reference: str | None) -> Suite:
     suite.verdict, suite.unequal = verdict(results), unequal_runs(results)
     names = ", ".join(_name(algo) for algo in ordered(list(used.algo)))
     lengths = "; ".join(
-        f"{short_name(task)} {int(runs.n_timesteps.iloc[0]):,} steps, {runs.seed.nunique()} seeds"
+        f"{short_name(task)} {int(runs.n_timesteps.iloc[0]):,} steps, {runs.seed.nunique()} "
+        f"{_plural('seed', runs.seed.nunique())}"
         for task in tasks_of(results)
         for runs in [used[used.task == task]]
     )
@@ -250,7 +251,7 @@ def _overall(results: Results, reference: str) -> HtmlTable | None:
         rows.append([*cells, *(_p_value(row["p_holm"]) for row in pair)])
     tasks = int(found.tasks.iloc[0])
     caption = (
-        f"Over {tasks} task{'s' if tasks > 1 else ''}, in units of each task's range of returns: "
+        f"Over {tasks} {_plural('task', tasks)}, in units of each task's range of returns: "
         "interquartile means with 95 % intervals. p: permutation test stratified by task, "
         "Holm-corrected."
     )
@@ -349,6 +350,10 @@ def _origins(results: Results) -> dict[str, Any]:
         "machines": _distinct(p.get("machine") or {missing: ""} for p in provenances),
         "settings": settings,
     }
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:

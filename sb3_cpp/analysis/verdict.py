@@ -50,9 +50,9 @@ def verdict(results: Results) -> str:
         second += " of those that learned"
     if not single:
         second += _decided(results, tasks, able, least, OSCILLATION)
-    subject = "" if most == least else f"{_names(least)} "
+    joint = " and " if most == least else f", and {_names(least)} "
     end = "; nothing is decided, because single runs have no interval" if single else ""
-    return f"{_names(most)} {first}, and {subject}{second}{end}."
+    return f"{_names(most)} {first}{joint}{second}{end}."
 
 
 def _ties(values: Mapping[str, float], best: float) -> list[str]:

@@ -25,7 +25,7 @@ def write(root: Path, curves: Mapping[str, Sequence[float]], seeds: int = 4) -> 
 def test_one_algorithm_that_is_best_in_both_is_named_once(tmp_path: Path) -> None:
     write(tmp_path, {"cmdqn": RISE, "dqn": FALL})
     assert verdict(load_results(tmp_path)) == (
-        "CautiousMDQN returned most (decided against DQN), and oscillated least (decided against "
+        "CautiousMDQN returned most (decided against DQN) and oscillated least (decided against "
         "DQN)."
     )
 
