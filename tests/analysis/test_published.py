@@ -31,15 +31,16 @@ def test_published_tables_are_those_of_the_csv_files(name: str) -> None:
 def test_algorithms_of_an_earlier_version_are_explained(name: str) -> None:
     note = (RESULTS / name / "README.md").read_text(encoding="utf-8")
     algos = {algo for algo in load_results(RESULTS / name).runs.algo if "cpp" in algo}
-    algos |= {"cmdqn", "dqn_average"} & set(load_results(RESULTS / name).runs.algo)
+    algos |= {"dqn_average"} & set(load_results(RESULTS / name).runs.algo)
     assert algos
     assert all(f"`{algo}`" in note for algo in algos)
     assert "version 0.1.0" in note
 
 
 @pytest.mark.parametrize("name", ["acrobot", "cartpole", "minatar"])
-def test_cmdqn_has_the_recorded_defaults_of_the_former_class(name: str) -> None:
-    entries = [entry for entry in load_results(RESULTS / name).configs if entry["algo"] == "cmdqn"]
+def test_the_class_default_of_the_version_before_has_its_recorded_settings(name: str) -> None:
+    configs = load_results(RESULTS / name).configs
+    entries = [entry for entry in configs if entry["algo"] == "cpp_munchausen_typical"]
     assert entries
     for entry in entries:
         defaults = entry["class_defaults"]
@@ -87,7 +88,9 @@ def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
     }
     pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
     parts = [part for page in pages for part in page.read_text(encoding="utf-8").split("\n\n")]
-    quoted = [part for part in parts if part.startswith(("| algo |", "- cmdqn against"))]
+    quoted = [
+        part for part in parts if part.startswith(("| algo |", "- cpp_munchausen_typical against"))
+    ]
     assert len(quoted) >= 5
     for table in quoted:
         for line in table.splitlines():
