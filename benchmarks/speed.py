@@ -596,7 +596,9 @@ def measure_task(task: Task, settings: SpeedSettings) -> dict[str, pd.DataFrame]
     """All models in this process, and peers beside it; warmed up, then timed round by round."""
     peers = [name for name in settings.peers if task.name in PEER_TASKS[name]]
     names = [SB3, *settings.algos, *peers]
-    own = {"compile": not settings.eager, "precision": settings.precision}
+    # As in long runs by default: networks of images are not compiled
+    compile = not settings.eager and not task.is_atari
+    own = {"compile": compile, "precision": settings.precision}
     with torch_threads(task.threads):
         models: dict[str, Any] = {}
         for name in names:
@@ -765,7 +767,7 @@ def main() -> int:
         "without it, SB3's has make_atari_env, VecFrameStack and ReplayBuffer, ours the native "
         "environment and the frame buffer, as their users have",
     )
-    parser.add_argument("--eager", action="store_true", help="do not compile our gradient steps")
+    parser.add_argument("--eager", action="store_true", help="compile none of our gradient steps")
     parser.add_argument(
         "--precision", default="fp32", help=f"of our image networks: {', '.join(PRECISIONS)}"
     )

@@ -135,8 +135,8 @@ class CautiousMDQN(MDQN):
         # As an average of the first networks: the random one before them has no weight
         return max(self.caution.zeta, 1.0 / max(self.iteration, 1))
 
-    def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
-        """Mean advantage of the step from pi- to pi, and ``E L1 * std(A)`` as its scale."""
+    def _step(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        """Per state, the advantage of pi over pi- and their L1 distance."""
         log_policy, log_previous = self._policies(batch)
         log_policy = log_policy.detach()
         # Advantages are those of Q; the network learns Psi = Q + sigma log pi-, clipped as in the
@@ -144,7 +144,11 @@ class CautiousMDQN(MDQN):
         bonus = (self.temperature * log_previous).clamp_min(self.munchausen_clip)
         q = batch.q.detach() - self.alpha * bonus
         change = log_policy.exp() - log_previous.exp()
-        advantages, distances = (change * q).sum(-1), change.abs().sum(-1)
+        return (change * q).sum(-1), change.abs().sum(-1)
+
+    def _statistics(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
+        """Mean advantage of the step from pi- to pi, and ``E L1 * std(A)`` as its scale."""
+        advantages, distances = self._step(batch)
         # correction=0: a batch of one has no other standard deviation
         return advantages.mean(), distances.mean() * advantages.std(correction=0)
 
