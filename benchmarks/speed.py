@@ -35,6 +35,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPP, MoDQN, RegularizedDQN
+from sb3_cpp.analysis.tables import markdown_table
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checks import InvalidArgument, check_choice, check_seed, check_whole_number
 from sb3_cpp.cli import CommandLine, run_command
@@ -70,6 +71,15 @@ OURS: dict[str, Callable[..., DQN]] = {
 PEERS: dict[str, Callable[..., DQN]] = {"sbx": _sbx_dqn}
 PEER_PACKAGES = {"sbx": "sbx-rl"}
 ALGORITHMS: dict[str, Callable[..., DQN]] = {SB3: DQN, **OURS, **PEERS}
+TITLES = {
+    "plain": "plain DQN",
+    "mdqn": "MDQN",
+    "cvi": "CVI",
+    "modqn": "MoDQN",
+    "cpp": "DeepCPP",
+    "cmdqn": "CautiousMDQN",
+    "sbx": "SBX's DQN",
+}
 
 
 @dataclass(frozen=True)
@@ -489,6 +499,25 @@ def first_updates(task: str, algo: str, compile: bool) -> float:
         return time.perf_counter() - start
 
 
+def markdown_start(table: pd.DataFrame) -> str:
+    """The seconds to the first updates."""
+    rows = [
+        [row.task, TITLES[str(row.algo)], *(f"{s:.1f}" for s in (row.eager, row.cold, row.warm))]
+        for row in table.itertuples()
+    ]
+    return markdown_table(["task", "algorithm", "eager", "empty cache", "warm cache"], rows, text=2)
+
+
+def run_start(settings: "SpeedSettings", out: str | Path, force: bool) -> Path:
+    """Measure the start of all tasks and algorithms; write and print the table."""
+    folder = open_run_folder(out, {**asdict(settings), "start": True}, force)
+    table = start_table(settings)
+    table.to_csv(folder / "start.csv", index=False)
+    (folder / "table.md").write_text(markdown_start(table) + "\n", encoding="utf-8")
+    print(table.to_string(index=False, float_format=_significant))
+    return folder
+
+
 def start_table(settings: SpeedSettings) -> pd.DataFrame:
     """Seconds to the first updates, each in a process of its own: eager, compiled with an empty
     cache on disk, and compiled once more."""
@@ -683,6 +712,23 @@ def summary_table(
     return pd.DataFrame(rows)
 
 
+def markdown_summary(summary: pd.DataFrame) -> str:
+    """A row per task: SB3's steps a second, and the ratio of every other algorithm to it."""
+    names = [name for name in dict.fromkeys(summary.algo) if name != SB3]
+    cells = summary.set_index(["task", "algo"])
+    rows = []
+    for task in dict.fromkeys(summary.task):
+        row = [task, f"{cells.steps_per_s[task, SB3]:.0f}"]
+        for name in names:
+            if (task, name) in cells.index:
+                found = cells.loc[(task, name)]
+                row.append(f"{found.ratio:.2f} ({found.ratio_min:.2f}-{found.ratio_max:.2f})")
+            else:
+                row.append("-")
+        rows.append(row)
+    return markdown_table(["task", "SB3's DQN, steps/s", *(TITLES[n] for n in names)], rows)
+
+
 def parts_by_algo(parts: pd.DataFrame) -> pd.DataFrame:
     """Median milliseconds over rounds: a row per part, a column per algorithm."""
     wide = parts.pivot_table(index="part", columns="algo", values="ms", aggfunc="median")
@@ -744,6 +790,8 @@ def run_speed(settings: SpeedSettings, out: str | Path, force: bool = False) -> 
     for name in TABLES:
         table = pd.concat([result[name] for result in results])
         table.to_csv(folder / f"{name}.csv", index=False)
+    summary = pd.concat([result["summary"] for result in results])
+    (folder / "table.md").write_text(markdown_summary(summary) + "\n", encoding="utf-8")
     for result in results:
         print_report(result)
     print(f"written: {folder}")
@@ -775,7 +823,7 @@ def main() -> int:
     parser.add_argument(
         "--start",
         action="store_true",
-        help="print the seconds to the first updates only: eager, with an empty cache, with a warm",
+        help="measure the seconds to the first updates only: eager, with an empty and a warm cache",
     )
     parser.add_output("runs/speed")
     args = vars(parser.parse_args())
@@ -784,7 +832,7 @@ def main() -> int:
         args[name] = tuple(args[name])
     settings = SpeedSettings(**args)
     if start:
-        print(start_table(settings).to_string(index=False, float_format=_significant))
+        run_start(settings, out, force)
     else:
         run_speed(settings, out, force)
     return 0

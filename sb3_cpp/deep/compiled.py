@@ -31,8 +31,8 @@ from sb3_cpp.deep.policies import MlpPolicy
 if TYPE_CHECKING:
     from sb3_cpp.deep.base import RegularizedDQN
 
-# Gradient steps from which compiling pays: it takes 10 to 20 s the first time, 2 to 4 s with
-# torch's cache on disk, and saves 0.1 to 0.5 ms per step
+# Gradient steps from which compiling pays: it takes 13 to 19 s the first time, 4 to 7 s with
+# torch's cache on disk, and saves 0.3 to 0.7 ms per step
 LONG_RUN = 20_000
 # Shapes and strides were checked when the graph was made
 OPTIONS = {"size_asserts": False, "alignment_asserts": False}

@@ -332,7 +332,7 @@ def set_precision(policy: BasePolicy, precision: str) -> None:
     The Q head, the softmax, the losses and Adam stay in float32: at |Q| ~ 10 the spacing of
     bfloat16 numbers is above the temperature.
     """
-    # Small boards (MinAtar) were slower in bfloat16, where the hardware has it too
+    # Small boards (MinAtar) are faster in bfloat16 only where the gradient step is compiled
     pays = is_image_space(policy.observation_space) and has_native_bf16(policy.device)
     chosen = precision == "bf16" or (precision == "auto" and pays)
     for network in policy.modules():

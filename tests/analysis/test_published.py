@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks.speed import markdown_start, markdown_summary
 from sb3_cpp.analysis.figures import table1, table1_files
 from sb3_cpp.analysis.results import load_results
 from sb3_cpp.analysis.tables import tables_as_markdown
@@ -14,10 +15,26 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
 WITHOUT = ("minatar_earlier", "study_cartpole")
+SPEED = "speed"  # of benchmarks/speed.py
 
 
 def test_nothing_is_published_that_is_not_checked_here() -> None:
-    assert sorted(path.name for path in RESULTS.iterdir()) == sorted(WITH_TABLE1 + WITHOUT)
+    assert sorted(path.name for path in RESULTS.iterdir()) == sorted(
+        (*WITH_TABLE1, *WITHOUT, SPEED)
+    )
+
+
+@pytest.mark.parametrize("name", ["mlp", "fp32", "bf16"])
+def test_published_speeds_are_those_of_the_csv_files(name: str) -> None:
+    folder = RESULTS / SPEED / name
+    table = markdown_summary(pd.read_csv(folder / "summary.csv"))
+    assert (folder / "table.md").read_text(encoding="utf-8") == table + "\n"
+
+
+def test_published_starts_are_those_of_the_csv_file() -> None:
+    folder = RESULTS / SPEED / "start"
+    table = markdown_start(pd.read_csv(folder / "start.csv"))
+    assert (folder / "table.md").read_text(encoding="utf-8") == table + "\n"
 
 
 @pytest.mark.parametrize("name", WITH_TABLE1 + WITHOUT)
