@@ -160,7 +160,7 @@ class ReturnScale:
     def state_dict(self) -> dict[str, th.Tensor]:
         return {
             "squares": th.tensor(self._squares, dtype=th.float64),
-            "steps": th.tensor(self._steps),
+            "steps": th.tensor(self._steps, dtype=th.float64),
             "returns": th.from_numpy(self._returns.copy()),
         }
 
@@ -171,8 +171,11 @@ class ReturnScale:
                 f"the state of the unit must have the keys {', '.join(self.state_dict())}, "
                 f"got {', '.join(state)}"
             )
-        if set(state) == set(self.state_dict()):
-            self._squares, self._steps = float(state["squares"]), int(state["steps"])
+        if "squares" in state:
+            self._squares = float(state["squares"])
+        if "steps" in state:
+            self._steps = int(state["steps"])
+        if "returns" in state:
             self._returns = state["returns"].cpu().numpy().copy()
 
 

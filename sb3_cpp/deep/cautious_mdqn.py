@@ -153,7 +153,7 @@ class CautiousMDQN(MDQN):
         return advantages.mean(), distances.mean() * advantages.std(correction=0)
 
     def _on_iteration_end(self) -> dict[str, float]:
-        self.policy.target_has_learned.fill_(True)
+        self.policy.target_has_learned.fill_(1.0)
         quantities = self.caution.update_zeta(self.iteration, self.gamma)
         return {**quantities, "zeta": self._target_rate()}
 

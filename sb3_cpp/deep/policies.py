@@ -164,8 +164,9 @@ class TargetMlpPolicy(MlpPolicy):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # A buffer, so that it is saved with the networks
-        self.register_buffer("target_has_learned", th.tensor(False))
+        # A buffer, so that it is saved with the networks; a float like all of DQN's entries, which
+        # users average, perturb and randomise
+        self.register_buffer("target_has_learned", th.tensor(0.0))
 
     @property
     def deployed_network(self) -> QNetwork:

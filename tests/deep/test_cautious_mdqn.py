@@ -161,3 +161,18 @@ def test_unit_is_saved_and_loaded(tmp_path):
     assert loaded.return_scale.unit == model.return_scale.unit != 1.0
     states = (m.return_scale.state_dict() for m in (model, loaded))
     assert all(th.equal(a, b) for a, b in zip(*(state.values() for state in states)))
+
+
+def test_set_parameters_demands_the_whole_state_of_the_unit_only_for_an_exact_match():
+    """As SB3's test_save_load demands of every object that is saved."""
+    model = make().learn(300)
+    before = model.return_scale.state_dict()
+    for missing in before:
+        part = {key: value + 1.0 for key, value in before.items() if key != missing}
+        with pytest.raises(RuntimeError, match="the state of the unit must have the keys squares"):
+            model.set_parameters({**model.get_parameters(), "return_scale": part})
+        model.return_scale.load_state_dict(before)
+        model.set_parameters({"return_scale": part}, exact_match=False)
+        after = model.return_scale.state_dict()
+        assert th.equal(after[missing], before[missing])
+        assert all(th.equal(after[key], value) for key, value in part.items())

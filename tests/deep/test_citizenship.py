@@ -350,6 +350,19 @@ def test_set_parameters_demands_the_whole_state_of_zeta_only_for_an_exact_match(
         assert all(th.equal(after[key], value) for key, value in part.items())
 
 
+def test_all_that_is_saved_can_be_randomised(case):
+    """As SB3's test_save_load does with ``rand_like``, which takes floats only."""
+    model = case.make()
+    drawn = {
+        name: {key: th.rand_like(value) for key, value in part.items()}
+        for name, part in model.get_parameters().items()
+        if "optimizer" not in name
+    }
+    model.set_parameters(drawn, exact_match=False)
+    after = model.policy.state_dict()
+    assert [key for key, value in drawn["policy"].items() if not after[key].equal(value)] == []
+
+
 def test_an_optimiser_with_the_target_networks_is_fitted_when_loading(case, tmp_path):
     """Such are the files of SB3 before 2.4; SB3's own repair knows one online network only."""
     model = case.make()
