@@ -66,7 +66,7 @@ class Task:
         return load_suite(self.suite).run_config(algo, self.env, seed, {**sizes, **self.settings})
 
 
-# those that can act in the tasks, which all have discrete actions
+# those that can act where actions are discrete
 DISCRETE = [name for name, cls in ALGORITHMS.items() if issubclass(cls, RegularizedDQN)]
 _LEARNING: dict[str, Any] = {
     "train_freq": 4,
@@ -105,7 +105,20 @@ TASKS = {
         "atari",
         ("ale_py", "cv2"),
     ),
+    "pendulum": Task(
+        "continuous",
+        "Pendulum-v1",
+        3000,
+        ("csac",),
+        {
+            **_LEARNING,
+            "buffer_size": 2000,
+            "target_update_interval": 1,
+            "policy_kwargs": {"net_arch": [64, 64]},
+        },
+    ),
 }
+TRIED = list(dict.fromkeys(algo for task in TASKS.values() for algo in task.algos))
 
 
 def check_extras(tasks: Sequence[str]) -> None:
@@ -274,9 +287,13 @@ def differences(one: Path, two: Path) -> list[str]:
 
 
 def _model_differences(one: Path, two: Path) -> list[str]:
-    (data, params, _), (other_data, other_params, _) = map(load_from_zip_file, (one, two))
+    (data, params, tensors), (other_data, other_params, other_tensors) = map(
+        load_from_zip_file, (one, two)
+    )
     assert data is not None
     assert other_data is not None
+    # Tensors outside of any module: SAC's entropy coefficient
+    params, other_params = {**params, **(tensors or {})}, {**other_params, **(other_tensors or {})}
     found = [
         f"{name} differs"
         for name in dict.fromkeys([*params, *other_params])
@@ -339,7 +356,7 @@ def same(one: Any, two: Any) -> bool:
         return len(one) == len(two) and all(map(same, one, two))
     if isinstance(one, th.Tensor) and isinstance(two, th.Tensor):
         alike = one.dtype == two.dtype and one.shape == two.shape
-        return alike and same(one.cpu().numpy(), two.cpu().numpy())
+        return alike and same(one.detach().cpu().numpy(), two.detach().cpu().numpy())
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
         equal_nan = one.dtype.kind in "fc"
         return one.dtype == two.dtype and np.array_equal(one, two, equal_nan=equal_nan)
@@ -560,7 +577,7 @@ def faults(
     check_whole_number("--write-kills", write_kills, 0)
     if n_timesteps is not None:
         check_whole_number("-n", n_timesteps, 100)
-    for kind, names, known in (("task", tasks, TASKS), ("algorithm", algos, DISCRETE)):
+    for kind, names, known in (("task", tasks, TASKS), ("algorithm", algos, TRIED)):
         for name in names:
             if name not in known:
                 raise InvalidArgument(f"unknown {kind} {name!r}; known: {', '.join(known)}")
@@ -601,7 +618,7 @@ def faults(
 def main() -> int:
     parser = CommandLine(prog="faults.py", description=__doc__)
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), help=", ".join(TASKS))
-    parser.add_argument("--algos", nargs="+", default=[], help="without it: all (ale: cpp)")
+    parser.add_argument("--algos", nargs="+", default=[], help="without it: all of a task")
     parser.add_argument("--kills", type=int, default=10, help="of each run")
     parser.add_argument(
         "--write-kills", type=int, default=0, help="kills while a checkpoint is written"

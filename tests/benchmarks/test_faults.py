@@ -12,7 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from benchmarks import stress
 from benchmarks.faults import TASKS, crash_config, crash_points, differences, run_case, same
-from sb3_cpp import ALGORITHMS, RegularizedDQN
+from sb3_cpp import ALGORITHMS, CautiousSAC, RegularizedDQN
 from sb3_cpp.checkpointing import state, store
 from sb3_cpp.training.run import find_checkpoint, make_run_environment, train_run
 from tests.training.small_runs import small_config
@@ -89,6 +89,16 @@ def test_every_kind_of_difference_is_found(tmp_path: Path) -> None:
     assert differences(one, tmp_path / "c") == ["monitor.csv has other rows"]
 
 
+def test_another_entropy_coefficient_is_found(tmp_path: Path) -> None:
+    """It is a tensor outside of every network."""
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder, ent_coef in zip(folders, ("auto_0.5", "auto_0.6"), strict=True):
+        model = CautiousSAC("MlpPolicy", "Pendulum-v1", buffer_size=1, ent_coef=ent_coef, seed=0)
+        folder.mkdir()
+        model.save(folder / "model")
+    assert differences(*folders) == ["log_ent_coef differs"]
+
+
 def test_same_means_to_the_bit() -> None:
     array = np.array([1.0, np.nan])
     assert same({"a": [array, 1]}, {"a": [array.copy(), 1]})
@@ -109,7 +119,8 @@ def test_every_task_of_the_study_can_be_saved(tmp_path: Path, task: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "algo", "n_timesteps"), [("cartpole", "cpp", 900), ("minatar", "cpi", 700)]
+    ("task", "algo", "n_timesteps"),
+    [("cartpole", "cpp", 900), ("minatar", "cpi", 700), ("pendulum", "csac", 700)],
 )
 def test_kills_at_random_moments_change_nothing(
     tmp_path: Path, task: str, algo: str, n_timesteps: int
@@ -139,10 +150,13 @@ def test_a_run_survives_a_kill_before_any_file_operation(tmp_path: Path) -> None
 
 
 def test_by_default_only_algorithms_that_can_act_there_are_tried() -> None:
-    """All tasks have discrete actions, which CautiousSAC refuses."""
-    chosen = {algo for task in TASKS.values() for algo in task.algos} | set(stress.DISCRETE)
-    assert chosen
-    assert all(issubclass(ALGORITHMS[algo], RegularizedDQN) for algo in chosen)
+    """CautiousSAC refuses discrete actions, the others refuse continuous ones."""
+    for task in TASKS.values():
+        on_dqn = task.suite != "continuous"
+        assert task.algos
+        assert all(issubclass(ALGORITHMS[a], RegularizedDQN) == on_dqn for a in task.algos)
+    assert stress.DISCRETE
+    assert all(issubclass(cls, RegularizedDQN) for cls in stress.DISCRETE.values())
 
 
 def test_missing_extras_are_named_before_anything_is_printed(
