@@ -141,6 +141,14 @@ def train(cell: Cell, n_timesteps: int | None = None, episodes: int = 20) -> dic
     return {**cell._asdict(), "return": score, "solved": score >= task.solved}
 
 
+def in_order(rows: pd.DataFrame, chosen: list[Cell]) -> pd.DataFrame:
+    """The rows of these cells, in their order."""
+    place = {cell: number for number, cell in enumerate(chosen)}
+    keys = [place.get(Cell(*row), -1) for row in rows[list(Cell._fields)].itertuples(index=False)]
+    rows = rows.assign(place=keys)
+    return rows[rows.place >= 0].sort_values("place").drop(columns="place")
+
+
 def table(rows: pd.DataFrame) -> str:
     """Solved seeds and mean return with its t interval, as Markdown."""
     columns, lines = ["task", "settings", "algorithm", "factor"], []
@@ -177,10 +185,7 @@ def compare(
         for future in tqdm(as_completed(futures), total=len(futures)):
             rows = pd.DataFrame([*rows.to_dict("records"), future.result()])
             rows.to_csv(path, index=False)
-    place = {cell: number for number, cell in enumerate(chosen)}
-    keys = rows[list(Cell._fields)].apply(lambda row: place.get(Cell(*row), -1), axis=1)
-    rows = rows.assign(place=keys)[keys >= 0].sort_values("place")
-    text = table(rows)
+    text = table(in_order(rows, chosen))
     (folder / "table.md").write_text(text + "\n", encoding="utf-8")
     print(text)
     return 0

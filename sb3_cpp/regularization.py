@@ -126,7 +126,7 @@ def mellow_value(values: th.Tensor, temperature: float, mask: th.Tensor | None =
 def munchausen_bonus(
     values: th.Tensor,
     actions: th.Tensor,
-    alpha: float,
+    alpha: float | th.Tensor,
     temperature: float,
     clip_min: float = -float("inf"),
 ) -> th.Tensor:

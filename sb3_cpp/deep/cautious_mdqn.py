@@ -16,6 +16,9 @@ from sb3_cpp.deep.caution import Caution, ReturnScale, Rule
 from sb3_cpp.deep.mdqn import MDQN
 from sb3_cpp.deep.policies import TargetCnnPolicy, TargetMlpPolicy, TargetMultiInputPolicy
 
+DECAY = 8.0  # eta of the polynomial-decay average of the first target networks
+MEMORY = 10.0  # iterations by which the memory of the KL grows by one
+
 
 class CautiousMDQN(MDQN):
     """
@@ -26,8 +29,11 @@ class CautiousMDQN(MDQN):
     ``theta- <- theta- + zeta (theta - theta-)``. In preferences a mixture is geometric,
     ``pi~ ~ pi^zeta pi-^(1-zeta)``, which is again a Boltzmann policy: no projection, no weight
     to tune. The weights' mixture is its cheap version. The target network, which is the mixture, is
-    what deterministic actions come from; exploration follows the online network. The first updates
-    average, ``zeta = 1/K`` where that is more: the random initial network has no weight.
+    what deterministic actions come from; exploration follows the online network.
+
+    Early policies are not worth staying close to. At iteration K the rate is at least
+    ``9 / (K + 8)`` (polynomial-decay averaging, Shamir and Zhang 2013), and alpha at most
+    ``K / (K + 10)``: the KL's memory ``1 / (1 - alpha)`` grows by one every ten iterations.
 
     Values are learned in units of the measured size of a discounted return
     (:class:`~sb3_cpp.deep.caution.ReturnScale`), and so are the temperature, the clip and the
@@ -36,7 +42,7 @@ class CautiousMDQN(MDQN):
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`. ``tau`` must be 1: ``zeta`` is the rate of the target network.
 
-    :param alpha: weight of the log-policy, the share of the KL weight, in [0, 1)
+    :param alpha: final weight of the log-policy, the share of the KL weight, in [0, 1)
     :param temperature: sum of the entropy and the KL weight, > 0, in units of a return
     :param munchausen_clip: lower bound of ``temperature log pi-``, <= 0, in units of a return
     :param zeta: mixing coefficient of the new policy: a fixed number in [0, 1]; or "typical",
@@ -129,11 +135,15 @@ class CautiousMDQN(MDQN):
         return super()._target(batch.in_units_of(batch.coefficients["unit"]))
 
     def _coefficients(self) -> dict[str, float]:
-        return {"unit": self.return_scale.unit}
+        alpha = min(self.alpha, self.iteration / (self.iteration + MEMORY))
+        return {"unit": self.return_scale.unit, "alpha": alpha}
+
+    def _alpha(self, batch: Batch) -> float | th.Tensor:
+        return batch.coefficients["alpha"]
 
     def _target_rate(self) -> float:
-        # As an average of the first networks: the random one before them has no weight
-        return max(self.caution.zeta, 1.0 / max(self.iteration, 1))
+        # The first update copies: the random network before it has no weight
+        return max(self.caution.zeta, (1.0 + DECAY) / (max(self.iteration, 1) + DECAY))
 
     def _step(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Per state, the advantage of pi over pi- and their L1 distance."""
@@ -142,7 +152,7 @@ class CautiousMDQN(MDQN):
         # Advantages are those of Q; the network learns Psi = Q + sigma log pi-, clipped as in the
         # target
         bonus = (self.temperature * log_previous).clamp_min(self.munchausen_clip)
-        q = batch.q.detach() - self.alpha * bonus
+        q = batch.q.detach() - self._alpha(batch) * bonus
         change = log_policy.exp() - log_previous.exp()
         return (change * q).sum(-1), change.abs().sum(-1)
 

@@ -101,8 +101,11 @@ class MDQN(RegularizedDQN):
         # At s' for the soft value, at s for the bonus
         return [self.q_net_target]
 
+    def _alpha(self, batch: Batch) -> float | th.Tensor:
+        return self.alpha
+
     def _target(self, batch: Batch) -> th.Tensor:
-        alpha, temperature, clip = self.alpha, self.temperature, self.munchausen_clip
+        alpha, temperature, clip = self._alpha(batch), self.temperature, self.munchausen_clip
         # Of the action at s: it is added outside the bootstrap, on terminal transitions too
         bonus = munchausen_bonus(batch.target_q, batch.actions, alpha, temperature, clip)
         value = soft_value(batch.next_target_q, temperature)

@@ -32,14 +32,14 @@ def weights(network):
 
 
 def test_a_target_update_moves_the_target_by_zeta():
-    model = make(zeta=0.25).learn(396)
+    model = make(zeta=0.75).learn(396)
     assert model.iteration == 8
     online, before = weights(model.q_net), weights(model.q_net_target)
     for _ in range(4):
         model._on_step()  # step 400 is a target update
     assert model.iteration == 9
-    assert model.iteration_record["zeta"] == 0.25
-    assert th.allclose(weights(model.q_net_target), before + 0.25 * (online - before), atol=1e-6)
+    assert model.iteration_record["zeta"] == 0.75
+    assert th.allclose(weights(model.q_net_target), before + 0.75 * (online - before), atol=1e-6)
 
 
 def test_first_updates_average_so_that_the_random_network_has_no_weight():
@@ -50,13 +50,21 @@ def test_first_updates_average_so_that_the_random_network_has_no_weight():
         model.learn(0, reset_num_timesteps=False)
         assert model.iteration == K
         seen.append(model.iteration_record["zeta"])
-    assert seen == pytest.approx([1.0, 1 / 2, 1 / 3])
+    assert seen == pytest.approx([1.0, 9 / 10, 9 / 11])
+
+
+def test_alpha_grows_to_its_final_value_as_the_memory_does():
+    """The memory 1 / (1 - alpha) is 1 at first and grows by one every ten iterations."""
+    model, seen = make(alpha=0.75), []
+    for model.iteration in (0, 10, 20, 30, 40):
+        seen.append(model._coefficients()["alpha"])
+    assert seen == pytest.approx([1 - 1 / 1, 1 - 1 / 2, 1 - 1 / 3, 1 - 1 / 4, 0.75])
 
 
 def test_zeta_one_in_units_of_one_learns_as_mdqn_does():
-    """To the bit: the same target network, and a unit of 1."""
-    theirs = make(MDQN, loss="huber").learn(400)
-    ours = make(zeta=1.0)
+    """To the bit: the same target network, a unit of 1, and an alpha that need not grow."""
+    theirs = make(MDQN, loss="huber", alpha=0.0).learn(400)
+    ours = make(zeta=1.0, alpha=0.0)
     ours.return_scale.observe = lambda *_: None
     assert th.equal(weights(ours.learn(400).q_net), weights(theirs.q_net))
 

@@ -10,7 +10,7 @@ from sb3_cpp import CVI, MDQN, CautiousMDQN, DeepCPI, DeepCPP, MoDQN, Regularize
 TOLERANCE = {"abs": 1e-6, "rel": 0}
 
 
-def deep_target(cls, mdp, env, **kwargs):
+def deep_target(cls, mdp, env, iteration=0, **kwargs):
     model = cls(
         "MlpPolicy",
         env,
@@ -20,6 +20,7 @@ def deep_target(cls, mdp, env, **kwargs):
         device="cpu",
         **kwargs,
     )
+    model.iteration = iteration
     batch = mdp.load_into(model)
     with th.no_grad():
         return model._target(batch).numpy().reshape(3, 2)
@@ -62,7 +63,7 @@ def test_cpp_target(mdp, one_hot_env):
 @pytest.mark.parametrize("clip", [-1.0, -0.05, -np.inf])
 def test_cautious_mdqn_has_the_target_of_mdqn(mdp, one_hot_env, clip):
     kwargs = {"alpha": 0.8, "temperature": 0.3, "munchausen_clip": clip}
-    ours = deep_target(CautiousMDQN, mdp, one_hot_env, **kwargs)
+    ours = deep_target(CautiousMDQN, mdp, one_hot_env, iteration=1000, **kwargs)
     assert ours == pytest.approx(deep_target(MDQN, mdp, one_hot_env, **kwargs), abs=0, rel=0)
 
 
@@ -241,10 +242,11 @@ def test_zeta_of_the_first_iteration_is_the_papers_formula(mdp, one_hot_env):
 def test_typical_zeta_is_the_advantage_over_mean_distance_times_deviation(mdp, one_hot_env, clip):
     alpha, T = 0.8, 0.3
     kwargs = {"alpha": alpha, "temperature": T, "munchausen_clip": clip, "zeta": "typical"}
-    model, batch = make(CautiousMDQN, mdp, one_hot_env, **kwargs)
+    model, _ = make(CautiousMDQN, mdp, one_hot_env, **kwargs)
+    model.iteration = 1000
+    batch = mdp.load_into(model)
     with th.no_grad():
         model.caution.observe(*model._statistics(batch))
-    model.iteration = 1000
     old, new = softmax(mdp.target / T, axis=1), softmax(mdp.online / T, axis=1)
     assert (T * np.log(old) < -0.1).any(), "the test must tell clipped from unclipped"
     q = mdp.online - alpha * np.maximum(T * np.log(old), clip)
