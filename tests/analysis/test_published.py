@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks import first_comparison
 from benchmarks.speed import markdown_start, markdown_summary
 from sb3_cpp.analysis.figures import table1, table1_files
 from sb3_cpp.analysis.results import load_results
@@ -15,12 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
 WITHOUT = ("minatar_earlier", "study_cartpole")
-SPEED = "speed"  # of benchmarks/speed.py
+SINCE_0_2 = ("caution_study",)
+SPEED, FIRST = "speed", "first_comparison"  # of benchmarks/speed.py and first_comparison.py
 
 
 def test_nothing_is_published_that_is_not_checked_here() -> None:
     assert sorted(path.name for path in RESULTS.iterdir()) == sorted(
-        (*WITH_TABLE1, *WITHOUT, SPEED)
+        (*WITH_TABLE1, *WITHOUT, *SINCE_0_2, SPEED, FIRST)
     )
 
 
@@ -37,7 +39,15 @@ def test_published_starts_are_those_of_the_csv_file() -> None:
     assert (folder / "table.md").read_text(encoding="utf-8") == table + "\n"
 
 
-@pytest.mark.parametrize("name", WITH_TABLE1 + WITHOUT)
+def test_the_published_first_comparison_is_that_of_the_csv_file() -> None:
+    folder = RESULTS / FIRST
+    cells = first_comparison.cells(easy_seeds=10, scale_seeds=5)
+    rows = first_comparison.in_order(pd.read_csv(folder / "cells.csv"), cells)
+    table = first_comparison.table(rows)
+    assert (folder / "table.md").read_text(encoding="utf-8") == table + "\n"
+
+
+@pytest.mark.parametrize("name", WITH_TABLE1 + WITHOUT + SINCE_0_2)
 def test_published_tables_are_those_of_the_csv_files(name: str) -> None:
     assert (RESULTS / name / "tables.md").read_text(encoding="utf-8") == tables_as_markdown(
         load_results(RESULTS / name)
