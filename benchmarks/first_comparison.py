@@ -154,10 +154,12 @@ def table(rows: pd.DataFrame) -> str:
     columns, lines = ["task", "settings", "algorithm", "factor"], []
     for key, group in rows.groupby(columns, sort=False):
         returns = group["return"].to_numpy()
-        reach = stats.t.ppf(0.975, len(returns) - 1) * stats.sem(returns)
         mean = returns.mean()
-        interval = f"{mean:.4g} [{mean - reach:.4g}, {mean + reach:.4g}]"
-        lines.append([*key, f"{group.solved.sum()} of {len(group)}", interval])
+        text = f"{mean:.4g}"
+        if len(returns) > 1:
+            reach = stats.t.ppf(0.975, len(returns) - 1) * stats.sem(returns)
+            text += f" [{mean - reach:.4g}, {mean + reach:.4g}]"
+        lines.append([*key, f"{group.solved.sum()} of {len(group)}", text])
     return markdown_table([*columns, "seeds solved", "return"], lines, text=3)
 
 
