@@ -57,10 +57,10 @@ def test_zeta_and_its_decays_can_be_changed(
     model = cls("MlpPolicy", "CartPole-v1", **SMALL).learn(230)
     model.save(tmp_path / "model")
     env = gym.make("CartPole-v1")
-    fixed = cls.load(tmp_path / "model", env=env, device="cpu", zeta=0.5).learn(
+    fixed = cls.load(tmp_path / "model", env=env, device="cpu", zeta=0.75).learn(
         120, reset_num_timesteps=False
     )
-    assert fixed.caution.zeta == fixed.iteration_record["zeta"] == 0.5
+    assert fixed.caution.zeta == fixed.iteration_record["zeta"] == 0.75
     slower = cls.load(tmp_path / "model", device="cpu", rho1=0.5)
     assert (slower.caution.tracker.rho1, slower.caution.tracker.rho2) == (0.5, 0.9999)
     assert th.equal(slower.caution.tracker.mean, model.caution.tracker.mean)

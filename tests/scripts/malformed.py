@@ -36,7 +36,7 @@ VALUES = {
     "target_update_interval": ["0", "-1", "x", "null"],
     "exploration_fraction": ["-0.1", "1.1", "x", "null"],
     "exploration_final_eps": ["-0.1", "2", "x"],
-    "max_grad_norm": ["0", "-1", "x", "null"],
+    "max_grad_norm": ["0", "-1", "x"],
     "policy": ["NoPolicy", "5", "null", "[MlpPolicy]", "CnnPolicy"],
     "policy_kwargs": [
         "5",
