@@ -27,14 +27,15 @@ def test_nothing_is_published_that_is_not_checked_here() -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "fp32", "bf16"])
-def test_published_speeds_are_those_of_the_csv_files(name: str) -> None:
-    folder = RESULTS / SPEED / name
+@pytest.mark.parametrize("machine", ["zen4", "zen5"])
+def test_published_speeds_are_those_of_the_csv_files(machine: str, name: str) -> None:
+    folder = RESULTS / SPEED / machine / name
     table = markdown_summary(pd.read_csv(folder / "summary.csv"))
     assert (folder / "table.md").read_text(encoding="utf-8") == table + "\n"
 
 
 def test_published_starts_are_those_of_the_csv_file() -> None:
-    folder = RESULTS / SPEED / "start"
+    folder = RESULTS / SPEED / "zen5" / "start"
     table = markdown_start(pd.read_csv(folder / "start.csv"))
     assert (folder / "table.md").read_text(encoding="utf-8") == table + "\n"
 
