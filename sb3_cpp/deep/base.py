@@ -313,6 +313,10 @@ class RegularizedDQN(DQN):
         quantities of K to log."""
         return {}
 
+    def _target_interval(self) -> int:
+        """Environment steps from one target update to the next."""
+        return self.target_update_interval
+
     def _target_rate(self) -> float:
         """How far a target update moves the target networks towards the online networks."""
         return self.tau
@@ -453,7 +457,7 @@ class RegularizedDQN(DQN):
         """
         self._n_calls += 1
         # Account for multiple environments: each call to step() is n_envs transitions
-        if self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
+        if self._n_calls % max(self._target_interval() // self.n_envs, 1) == 0:
             if self._n_updates > 0:
                 self._end_iteration()
             for online, target in self._network_pairs():

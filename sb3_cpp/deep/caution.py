@@ -125,43 +125,40 @@ class Caution:
                 setattr(self.tracker, name, state[name].clone())
 
 
-class ReturnScale:
-    """Typical size of a discounted return: the unit in which values are learned.
+class RewardScale:
+    """Typical size of a reward: the unit in which values are learned.
 
-    It is the root mean square of ``R <- gamma R + r`` over all steps at which R is not 0. Steps
-    before the first reward of an episode do not count: rare rewards are no smaller for it. Rewards
-    times c give c times the unit, so what is learned in this unit does not depend on c.
+    It is the geometric mean of ``|r|`` over all rewards that are not 0: 1 where rewards are 1 and
+    -1, whatever their number, and little moved by a few large ones. Rewards times c give c times
+    the unit (to the bit for powers of two), so what is learned in it does not depend on c.
     """
 
     def __init__(self) -> None:
-        self._squares, self._steps = 0.0, 0
-        self._returns = np.zeros(0)  # R, one per environment
+        # log2 |r| = exponent + log2 of the mantissa; the exponents are summed without rounding
+        self._exponents, self._logarithms, self._count = 0, 0.0, 0
 
     @property
     def unit(self) -> float:
         """1 before the first reward."""
-        return math.sqrt(self._squares / self._steps) if self._steps else 1.0
+        if not self._count:
+            return 1.0
+        exponent, rest = divmod(self._exponents, self._count)
+        return math.ldexp(2.0 ** ((rest + self._logarithms) / self._count), exponent)
 
-    def observe(self, rewards: np.ndarray, dones: np.ndarray, gamma: float) -> None:
+    def observe(self, rewards: np.ndarray) -> None:
         """Include one step of every environment."""
-        if len(self._returns) != len(rewards):
-            self.start_episodes(len(rewards))
-        self._returns = gamma * self._returns + rewards
         # A broken reward must not hide in the unit: it is found, and named, in its batch
-        found = self._returns[np.isfinite(self._returns) & (self._returns != 0.0)]
-        self._squares += float(found @ found)
-        self._steps += len(found)
-        self._returns[dones.astype(bool)] = 0.0
-
-    def start_episodes(self, n_envs: int) -> None:
-        """After a reset of all environments."""
-        self._returns = np.zeros(n_envs)
+        found = rewards[np.isfinite(rewards) & (rewards != 0.0)]
+        mantissas, exponents = np.frexp(np.abs(found, dtype=np.float64))
+        self._exponents += int(exponents.sum())
+        self._logarithms += float(np.log2(mantissas).sum())
+        self._count += len(found)
 
     def state_dict(self) -> dict[str, th.Tensor]:
         return {
-            "squares": th.tensor(self._squares, dtype=th.float64),
-            "steps": th.tensor(self._steps, dtype=th.float64),
-            "returns": th.from_numpy(self._returns.copy()),
+            "exponents": th.tensor(self._exponents, dtype=th.float64),
+            "logarithms": th.tensor(self._logarithms, dtype=th.float64),
+            "count": th.tensor(self._count, dtype=th.float64),
         }
 
     def load_state_dict(self, state: dict[str, th.Tensor], strict: bool = True) -> None:
@@ -171,12 +168,12 @@ class ReturnScale:
                 f"the state of the unit must have the keys {', '.join(self.state_dict())}, "
                 f"got {', '.join(state)}"
             )
-        if "squares" in state:
-            self._squares = float(state["squares"])
-        if "steps" in state:
-            self._steps = int(state["steps"])
-        if "returns" in state:
-            self._returns = state["returns"].cpu().numpy().copy()
+        if "exponents" in state:
+            self._exponents = int(state["exponents"])
+        if "logarithms" in state:
+            self._logarithms = float(state["logarithms"])
+        if "count" in state:
+            self._count = int(state["count"])
 
 
 def name_of_rule(rule: Rule) -> str:

@@ -5,18 +5,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep.batch import Batch
-from sb3_cpp.deep.caution import Caution, ReturnScale, Rule
+from sb3_cpp.deep.caution import Caution, RewardScale, Rule
 from sb3_cpp.deep.mdqn import MDQN
 from sb3_cpp.deep.policies import TargetCnnPolicy, TargetMlpPolicy, TargetMultiInputPolicy
 
-DECAY = 8.0  # eta of the polynomial-decay average of the first target networks
 MEMORY = 10.0  # iterations by which the memory of the KL grows by one
 
 
@@ -31,20 +29,26 @@ class CautiousMDQN(MDQN):
     to tune. The weights' mixture is its cheap version. The target network, which is the mixture, is
     what deterministic actions come from; exploration follows the online network.
 
-    Early policies are not worth staying close to. At iteration K the rate is at least
-    ``9 / (K + 8)`` (polynomial-decay averaging, Shamir and Zhang 2013), and alpha at most
-    ``K / (K + 10)``: the KL's memory ``1 / (1 - alpha)`` grows by one every ten iterations.
+    Smaller steps come more often, every ``zeta * target_update_interval`` environment steps: the
+    target network keeps the speed at which DQN's follows, and the interval its meaning.
 
-    Values are learned in units of the measured size of a discounted return
-    (:class:`~sb3_cpp.deep.caution.ReturnScale`), and so are the temperature, the clip and the
+    Early policies are not worth staying close to. At iteration K the rate is at least ``1 / K``,
+    and alpha at most ``K / (K + 10)``: the KL's memory ``1 / (1 - alpha)`` grows by one every ten
+    iterations.
+
+    Values are learned in units of the measured size of a reward
+    (:class:`~sb3_cpp.deep.caution.RewardScale`), and so are the temperature, the clip and the
     threshold of Huber's loss: rewards times 100 give the same learning curve.
 
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`. ``tau`` must be 1: ``zeta`` is the rate of the target network.
 
+    :param target_update_interval: environment steps in which the target network moves by about as
+        much as one copy: a step follows every ``zeta`` times as many. With a rule for ``zeta``,
+        whose value is not known beforehand, the steps are this far apart
     :param alpha: final weight of the log-policy, the share of the KL weight, in [0, 1)
-    :param temperature: sum of the entropy and the KL weight, > 0, in units of a return
-    :param munchausen_clip: lower bound of ``temperature log pi-``, <= 0, in units of a return
+    :param temperature: sum of the entropy and the KL weight, > 0, in units of a reward
+    :param munchausen_clip: lower bound of ``temperature log pi-``, <= 0, in units of a reward
     :param zeta: mixing coefficient of the new policy: a fixed number in [0, 1]; or "typical",
         E-SPI's ``A / (delta * range)`` measured on batches, with the mean L1 distance of the step
         for its maximum and the standard deviation of the advantages for their range; or a function
@@ -105,7 +109,7 @@ class CautiousMDQN(MDQN):
         _init_setup_model: bool = True,
     ) -> None:
         self.zeta, self.rho1, self.rho2 = zeta, rho1, rho2
-        self.return_scale = ReturnScale()
+        self.reward_scale = RewardScale()
         super().__init__(
             policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
             train_freq, gradient_steps, replay_buffer_class, replay_buffer_kwargs,
@@ -136,14 +140,18 @@ class CautiousMDQN(MDQN):
 
     def _coefficients(self) -> dict[str, float]:
         alpha = min(self.alpha, self.iteration / (self.iteration + MEMORY))
-        return {"unit": self.return_scale.unit, "alpha": alpha}
+        return {"unit": self.reward_scale.unit, "alpha": alpha}
 
     def _alpha(self, batch: Batch) -> float | th.Tensor:
         return batch.coefficients["alpha"]
 
+    def _target_interval(self) -> int:
+        zeta, interval = self.caution.argument, super()._target_interval()
+        return round(zeta * interval) if isinstance(zeta, float) and zeta > 0.0 else interval
+
     def _target_rate(self) -> float:
         # The first update copies: the random network before it has no weight
-        return max(self.caution.zeta, (1.0 + DECAY) / (max(self.iteration, 1) + DECAY))
+        return max(self.caution.zeta, 1.0 / max(self.iteration, 1))
 
     def _step(self, batch: Batch) -> tuple[th.Tensor, th.Tensor]:
         """Per state, the advantage of pi over pi- and their L1 distance."""
@@ -178,27 +186,13 @@ class CautiousMDQN(MDQN):
         dones: np.ndarray,
         infos: list[dict[str, Any]],
     ) -> None:
-        self.return_scale.observe(reward, dones, self.gamma)
+        self.reward_scale.observe(reward)
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        reset_num_timesteps: bool = True,
-        tb_log_name: str = "run",
-        progress_bar: bool = False,
-    ) -> tuple[int, BaseCallback]:
-        if reset_num_timesteps or self._last_obs is None:  # the environments are reset
-            self.return_scale.start_episodes(self.n_envs)
-        return super()._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
-        )
 
     def q_values(self, observation: np.ndarray | dict[str, np.ndarray]) -> np.ndarray:
         """Preferences of the deployed network, in the units of the reward."""
-        return super().q_values(observation) * self.return_scale.unit
+        return super().q_values(observation) * self.reward_scale.unit
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         modules, variables = super()._get_torch_save_params()
-        return [*modules, "return_scale"], variables
+        return [*modules, "reward_scale"], variables

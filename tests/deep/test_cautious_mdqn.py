@@ -9,7 +9,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 
 from sb3_cpp import MDQN, CautiousMDQN
-from sb3_cpp.deep.caution import ReturnScale
+from sb3_cpp.deep.caution import RewardScale
 from sb3_cpp.deep.policies import MlpPolicy
 
 SMALL = {
@@ -35,14 +35,29 @@ def weights(network):
 
 
 def test_a_target_update_moves_the_target_by_zeta():
-    model = make(zeta=0.75).learn(396)
-    assert model.iteration == 8
+    model = make(zeta=0.75).learn(296)
+    assert model.iteration == 8  # a step every 0.75 * 40 steps, the first after learning_starts
     online, before = weights(model.q_net), weights(model.q_net_target)
     for _ in range(4):
-        model._on_step()  # step 400 is a target update
+        model._on_step()  # step 300 is a target update
     assert model.iteration == 9
     assert model.iteration_record["zeta"] == 0.75
     assert th.allclose(weights(model.q_net_target), before + 0.75 * (online - before), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("zeta", "n_envs", "steps"),
+    [(1.0, 1, 40), (0.3, 1, 12), (0.3, 4, 12), (0.01, 1, 1), (0.0, 1, 40), ("typical", 1, 40)],
+)
+def test_smaller_steps_come_more_often(zeta, n_envs, steps):
+    """Every zeta * 40 environment steps; a rule's zeta is not known beforehand."""
+    model = make(env=make_vec_env("CartPole-v1", n_envs), zeta=zeta).learn(0)
+    model._n_updates, seen = 1, []
+    for _ in range(120 // n_envs):
+        model._on_step()
+        seen.append(model.iteration)
+    assert seen[-1] == 120 // steps
+    assert seen.index(1) + 1 == seen.index(2) - seen.index(1) == max(steps // n_envs, 1)
 
 
 def test_first_updates_average_so_that_the_random_network_has_no_weight():
@@ -53,7 +68,7 @@ def test_first_updates_average_so_that_the_random_network_has_no_weight():
         model.learn(0, reset_num_timesteps=False)
         assert model.iteration == K
         seen.append(model.iteration_record["zeta"])
-    assert seen == pytest.approx([1.0, 9 / 10, 9 / 11])
+    assert seen == pytest.approx([1.0, 1 / 2, 1 / 3])
 
 
 def test_alpha_grows_to_its_final_value_as_the_memory_does():
@@ -68,7 +83,7 @@ def test_zeta_one_in_units_of_one_learns_as_mdqn_does():
     """To the bit: the same target network, a unit of 1, and an alpha that need not grow."""
     theirs = make(MDQN, loss="huber", alpha=0.0).learn(400)
     ours = make(zeta=1.0, alpha=0.0)
-    ours.return_scale.observe = lambda *_: None
+    ours.reward_scale.observe = lambda *_: None
     assert th.equal(weights(ours.learn(400).q_net), weights(theirs.q_net))
 
 
@@ -145,33 +160,55 @@ def test_bit_flipping_is_learned_within_the_steps_that_sb3_gives_dqn():
 # --- the unit of the values -----------------------------------------------------------------------
 
 
-def test_unit_by_hand():
-    """R = 0, 2, 1 + 2 and, in the next episode, 4: the root mean square without the 0."""
-    scale = ReturnScale()
+def test_unit_is_the_geometric_mean_of_the_rewards_without_the_zeros():
+    scale = RewardScale()
     assert scale.unit == 1.0
-    for reward, done in ((0.0, False), (2.0, False), (2.0, True), (4.0, False)):
-        scale.observe(np.array([reward]), np.array([done]), gamma=0.5)
-    assert scale.unit == pytest.approx(np.sqrt((2.0**2 + 3.0**2 + 4.0**2) / 3))
+    for rewards in ([0.0, 2.0], [-0.3, 100.0]):
+        scale.observe(np.array(rewards, dtype=np.float32))
+    assert scale.unit == pytest.approx((2.0 * 0.3 * 100.0) ** (1 / 3), rel=1e-6)
 
 
 def test_rare_rewards_are_not_small():
-    scale = ReturnScale()
+    scale = RewardScale()
     for step in range(1000):
-        last = step % 100 == 99
-        scale.observe(np.array([float(last)]), np.array([last]), gamma=0.99)
+        scale.observe(np.array([float(step % 100 == 99)]))
     assert scale.unit == 1.0
 
 
 def test_a_broken_reward_stays_out_of_the_unit():
-    scale = ReturnScale()
+    scale = RewardScale()
     for reward in (3.0, np.nan, np.inf):
-        scale.observe(np.array([reward]), np.array([False]), gamma=0.0)
-    assert scale.unit == 3.0
+        scale.observe(np.array([reward]))
+    assert scale.unit == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("power", [-7, 7])
+def test_unit_of_rewards_times_a_power_of_two_is_scaled_without_rounding(power):
+    rewards, one, other = (
+        np.random.default_rng(0).normal(size=(200, 3)),
+        RewardScale(),
+        RewardScale(),
+    )
+    for row in rewards:
+        one.observe(row)
+        other.observe(2.0**power * row)
+        assert other.unit == 2.0**power * one.unit
+
+
+class RewardOfPosition(gym.Wrapper):
+    """CartPole with rewards of many sizes and both signs, times a factor."""
+
+    def __init__(self, factor):
+        super().__init__(gym.make("CartPole-v1"))
+        self.factor = factor
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, self.factor * float(1.0 - 20.0 * abs(observation[2])), *rest
 
 
 def learn_with_rewards_times(factor, cls=CautiousMDQN):
-    env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: factor * reward)
-    return make(cls, env).learn(500)
+    return make(cls, RewardOfPosition(factor)).learn(500)
 
 
 @pytest.mark.parametrize("power", [-7, 7])
@@ -191,24 +228,24 @@ def test_rewards_times_a_constant_change_what_mdqn_learns():
 
 
 def test_unit_is_saved_and_loaded(tmp_path):
-    model = make().learn(300)
+    model = make(env=RewardOfPosition(10.0)).learn(300)
     model.save(tmp_path / "model")
     loaded = CautiousMDQN.load(tmp_path / "model")
-    assert loaded.return_scale.unit == model.return_scale.unit != 1.0
-    states = (m.return_scale.state_dict() for m in (model, loaded))
+    assert loaded.reward_scale.unit == model.reward_scale.unit != 1.0
+    states = (m.reward_scale.state_dict() for m in (model, loaded))
     assert all(th.equal(a, b) for a, b in zip(*(state.values() for state in states)))
 
 
 def test_set_parameters_demands_the_whole_state_of_the_unit_only_for_an_exact_match():
     """As SB3's test_save_load demands of every object that is saved."""
     model = make().learn(300)
-    before = model.return_scale.state_dict()
+    before = model.reward_scale.state_dict()
     for missing in before:
         part = {key: value + 1.0 for key, value in before.items() if key != missing}
-        with pytest.raises(RuntimeError, match="the state of the unit must have the keys squares"):
-            model.set_parameters({**model.get_parameters(), "return_scale": part})
-        model.return_scale.load_state_dict(before)
-        model.set_parameters({"return_scale": part}, exact_match=False)
-        after = model.return_scale.state_dict()
+        with pytest.raises(RuntimeError, match="of the unit must have the keys exponents"):
+            model.set_parameters({**model.get_parameters(), "reward_scale": part})
+        model.reward_scale.load_state_dict(before)
+        model.set_parameters({"reward_scale": part}, exact_match=False)
+        after = model.reward_scale.state_dict()
         assert th.equal(after[missing], before[missing])
         assert all(th.equal(after[key], value) for key, value in part.items())
