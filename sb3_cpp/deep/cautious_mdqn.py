@@ -70,7 +70,7 @@ class CautiousMDQN(MDQN):
         self,
         policy: str | type[DQNPolicy],
         env: GymEnv | str,
-        learning_rate: float | Schedule = 1e-4,
+        learning_rate: float | Schedule = 3e-4,
         buffer_size: int = 1_000_000,
         learning_starts: int = 100,
         batch_size: int = 32,
