@@ -20,7 +20,9 @@ def _flag(*flags: str, **options: Any) -> tuple[tuple[str, ...], dict[str, Any]]
     return flags, options
 
 
-_ALGORITHMS = "cpp, cmdqn, cvi, mdqn, modqn, cpi, dqn, qrdqn, ppo, a2c, or a suite's own name"
+_ALGORITHMS = (
+    "cpp, cmdqn, cvi, mdqn, modqn, cpi, csac, dqn, qrdqn, ppo, a2c, sac, td3, or a suite's own name"
+)
 _PACKAGES = "packages to import because they register environments"
 _FOLDERS = "folders of runs, or of the CSV files of `sb3-cpp results`"
 _LAYOUT = "last parts of the paths of SB3's runs (without it: {algo}/{env}_{seed}, as in rl_zoo3)"
@@ -41,7 +43,9 @@ SHARED = {
     "paths": _flag("paths", nargs="+", metavar="runs", help=_FOLDERS),
     "algos": _flag("--algos", help="without it: all", **_MANY),
     "envs": _flag("--envs", help="without it: all", **_MANY),
-    "reference": _flag("--reference", help="algorithm to compare with (without it: cpp)"),
+    "reference": _flag(
+        "--reference", help="algorithm to compare with (without it: the first of the table)"
+    ),
     "one_suite": _flag("--suite", metavar="NAME", help="compare all runs as one suite"),
     "layout": _flag("--layout", metavar="PATTERN", help=_LAYOUT),
     "timesteps": _flag("--timesteps", type=int, help="length of SB3's runs, if not recorded"),

@@ -1,21 +1,28 @@
-"""Torch's settings for small networks: number of threads, and denormal numbers."""
+"""Settings for small networks: number of threads of torch and numpy, and denormal numbers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch as th
+from threadpoolctl import threadpool_limits
 
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Set torch's number of threads; None changes nothing. One is best for small tables and
-    networks: several wait for each other (7 times slower on a busy machine)."""
+    """Set torch's and numpy's number of threads; None changes nothing. One is best for small tables
+    and networks: several wait for each other (7 times slower on a busy machine)."""
     before = th.get_num_threads()
     th.set_num_threads(count or before)
     try:
-        yield
+        with numpy_threads(count):
+            yield
     finally:
         th.set_num_threads(before)
+
+
+def numpy_threads(count: int | None) -> threadpool_limits:
+    """A context in which numpy's matrix products have at most as many threads."""
+    return threadpool_limits(limits=count, user_api="blas")
 
 
 @contextmanager

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tabular": {"checks", "coefficients", "regularization"},
     "linear": {"checks", "coefficients", "regularization", "tabular"},
     # atari: the default replay buffer of stacked frames
-    "deep": {"atari", "checks", "checkpointing", "coefficients", "regularization"},
+    "deep": {"atari", "checks", "checkpointing", "coefficients", "regularization", "threads"},
     "callbacks": {"checks", "deep", "files"},
     "__init__": {"callbacks", "checkpointing", "deep", "linear", "tabular", "version"},
     # Analysis reads run folders and never a learner

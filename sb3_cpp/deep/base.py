@@ -66,6 +66,7 @@ from sb3_cpp.deep.saving import (
     saved_as,
 )
 from sb3_cpp.regularization import log_boltzmann
+from sb3_cpp.threads import numpy_threads
 
 SelfRegularizedDQN = TypeVar("SelfRegularizedDQN", bound="RegularizedDQN")
 
@@ -89,9 +90,11 @@ class RegularizedDQN(DQN):
     The training loop of all algorithms here. With its own hooks it is SB3's DQN, to the bit; with
     ``n_quantiles`` it is sb3-contrib's QR-DQN.
 
-    A subclass states only what makes it different, in up to four hooks: ``_target`` (regression
-    target of the Q-values), ``_losses`` (what is minimised), ``_statistics`` (what is measured
-    at every gradient step) and ``_on_iteration_end`` (what happens at a target update).
+    A subclass states only what makes it different, in hooks: ``_target`` (regression target of
+    the Q-values), ``_losses`` (what is minimised), ``_coefficients`` (scalars in them that change),
+    ``_statistics`` (what is measured at every gradient step), ``_on_iteration_end`` (what happens
+    at a target update), ``_target_interval`` and ``_target_rate`` (how often and how far the target
+    network moves).
     An *iteration* K, the paper's K, ends with a target update; those before the first gradient
     step do not count.
 
@@ -647,14 +650,16 @@ class RegularizedDQN(DQN):
             total_timesteps = PAPER_TIMESTEPS
         elif total_timesteps is None:
             total_timesteps, reset_num_timesteps = self._total_timesteps - self.num_timesteps, False
-        return super().learn(
-            total_timesteps=total_timesteps,
-            callback=callback,
-            log_interval=log_interval,
-            tb_log_name=tb_log_name or type(self).__name__,
-            reset_num_timesteps=reset_num_timesteps,
-            progress_bar=progress_bar,
-        )
+        # Acting in numpy obeys torch.set_num_threads, too
+        with numpy_threads(th.get_num_threads()):
+            return super().learn(
+                total_timesteps=total_timesteps,
+                callback=callback,
+                log_interval=log_interval,
+                tb_log_name=tb_log_name or type(self).__name__,
+                reset_num_timesteps=reset_num_timesteps,
+                progress_bar=progress_bar,
+            )
 
     def _setup_learn(
         self,

@@ -234,7 +234,8 @@ class CautiousSAC(SAC):
                 target = self._target(samples, ent_coef)
             penalty = ent_coef * (log_prob + self.kl_coef * kl)
 
-            # Optimize the critics; stop before any weight changes if a loss is not finite
+            # Optimize the critics; stop before their or the actor's weights change if a loss is
+            # not finite
             predictions = self.critic(samples.observations, samples.actions)
             critic_loss = 0.5 * sum(F.mse_loss(prediction, target) for prediction in predictions)
             assert isinstance(critic_loss, th.Tensor)

@@ -264,12 +264,14 @@ def wanted(model: "RegularizedDQN") -> bool:
     gradient_steps = model.gradient_steps if model.gradient_steps > 0 else steps_per_rollout
     expected = model._total_timesteps / steps_per_rollout * gradient_steps
     able = bool(model.fast) and not model._has_modes and model._preprocessor is not None
+    able = able and model._vec_normalize_env is None
     if model.compile is None:
         # Inductor's convolutions are slower than torch's own; those of small boards are products
         able = able and all(map(convolves_boards_only, chain(*model._network_pairs())))
         return able and has_compiler() and expected >= LONG_RUN
     if model.compile and not (able and has_compiler()):
-        missing = "a C++ compiler" if able else "the fast path and a network without modes"
+        missing = "the fast path, a network without modes and an environment without VecNormalize"
+        missing = "a C++ compiler" if able else missing
         print(f"{type(model).__name__} is not compiled: it needs {missing}", file=sys.stderr)
     return model.compile and able and has_compiler()
 
@@ -280,7 +282,7 @@ def gradient_steps(model: "RegularizedDQN", count: int, batch_size: int) -> dict
     None where the eager way is to be taken: the first time, which makes Adam's state, with hooks on
     the networks, or where this model cannot be compiled.
     """
-    if not model._compile_now or model._n_updates == 0 or model._vec_normalize_env is not None:
+    if not model._compile_now or model._n_updates == 0:
         return None
     if must_call(*chain(*model._network_pairs())):
         return None

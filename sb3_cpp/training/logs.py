@@ -321,8 +321,10 @@ class ProgressCallback(BaseCallback):
 
 
 def current_zeta(model: BaseAlgorithm) -> float | None:
-    """The mixing coefficient as it is now (``model.zeta`` is the rule); None without one."""
-    return getattr(getattr(model, "caution", None), "zeta", None)
+    """The mixing coefficient of the last iteration, or the one that learning begins with
+    (``model.zeta`` is the rule); None without one."""
+    last = getattr(model, "iteration_record", {})
+    return last.get("zeta", getattr(getattr(model, "caution", None), "zeta", None))
 
 
 def _describe(status: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number, require
-from sb3_cpp.deep import RegularizedDQN
+from sb3_cpp.deep import CautiousMDQN, RegularizedDQN
 from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import WANDB_ID, command_line
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
@@ -100,13 +100,17 @@ def target_period_advice(config: RunConfig) -> str | None:
         return None
     values = {**hyperparameter_defaults(algorithm), **config.hyperparameters}
     period = values["target_update_interval"]
+    zeta = values.get("zeta")
+    # CautiousMDQN's target network moves every zeta * period steps
+    share = zeta if issubclass(algorithm, CautiousMDQN) and isinstance(zeta, float) else 1.0
     steps = config.n_timesteps - values["learning_starts"]
-    if steps // period >= 100:
+    updates = max(int(steps / (share * period)), 0)
+    if updates >= 100:
         return None
     return (
         f"advice: {config.n_timesteps:,} steps with a target period of {period:,} are "
-        f"K = {max(steps // period, 0)} target updates, where the paper has about 600; "
-        f"-params target_update_interval:{max(steps // 600, 10)} suits them better"
+        f"K = {updates} target updates, where the paper has about 600; "
+        f"-params target_update_interval:{max(int(steps / 600 / share), 10)} suits them better"
     )
 
 

@@ -8,6 +8,7 @@ from stable_baselines3.common.envs import FakeImageEnv, SimpleMultiObsEnv
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
 from sb3_cpp import MDQN, RegularizedDQN
@@ -234,3 +235,24 @@ def test_small_boards_are_acted_on_in_numpy_as_torch_would(n_envs):
     assert model._numpy_network.is_current()
     model.q_net.features_extractor.layers[0].register_forward_hook(print)
     assert not model._numpy_network.is_current()
+
+
+def test_numpy_has_as_many_threads_as_torch_while_learning():
+    """On two cores, threads of numpy's own slowed two runs beside each other to a seventh."""
+
+    def threads():
+        return {library["num_threads"] for library in threadpool_info() if is_blas(library)}
+
+    def is_blas(library):
+        return library["user_api"] == "blas"
+
+    seen, torch_threads = [], th.get_num_threads()
+    before = threads()
+    assert before, "numpy's library must be one that can be asked"
+    with threadpool_limits(2, "blas"):
+        model = MDQN("MlpPolicy", "CartPole-v1", learning_starts=10, buffer_size=100, device="cpu")
+        model.learn(40, callback=lambda *_: seen.append(threads()) or True)
+        assert threads() == {2}
+    assert torch_threads == 1
+    assert seen[-1] == {1}
+    assert threads() == before
