@@ -43,9 +43,7 @@ SHARED = {
     "paths": _flag("paths", nargs="+", metavar="runs", help=_FOLDERS),
     "algos": _flag("--algos", help="without it: all", **_MANY),
     "envs": _flag("--envs", help="without it: all", **_MANY),
-    "reference": _flag(
-        "--reference", help="algorithm to compare with (without it: the first of the table)"
-    ),
+    "reference": _flag("--reference", help="compare with this algorithm (without it: the first)"),
     "one_suite": _flag("--suite", metavar="NAME", help="compare all runs as one suite"),
     "layout": _flag("--layout", metavar="PATTERN", help=_LAYOUT),
     "timesteps": _flag("--timesteps", type=int, help="length of SB3's runs, if not recorded"),
