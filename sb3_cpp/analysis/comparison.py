@@ -35,7 +35,21 @@ LEVEL = 0.05  # of Holm-corrected p-values
 LEARNED = 0.25  # share of the best return, from which on an algorithm counts as having learned
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 # Ours first, then the baselines
-_ORDER = "cpp cmdqn csac cvi mdqn modqn cpi dqn qrdqn ppo a2c sac td3".split()
+_ORDER = [
+    "cpp",
+    "cmdqn",
+    "csac",
+    "cvi",
+    "mdqn",
+    "modqn",
+    "cpi",
+    "dqn",
+    "qrdqn",
+    "ppo",
+    "a2c",
+    "sac",
+    "td3",
+]
 _TASK_COLUMNS = ["task", "algo", "measure", "runs", "iqm", "low", "high"]
 _SUITE_COLUMNS = [
     "algo",
