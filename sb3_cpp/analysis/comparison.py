@@ -35,7 +35,8 @@ LEVEL = 0.05  # of Holm-corrected p-values
 LEARNED = 0.25  # share of the best return, from which on an algorithm counts as having learned
 TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 # Ours first, then the baselines
-_ORDER = [
+_ORDER = ["cpp", "cmdqn", "csac", "cvi", "mdqn", "modqn", "cpi"]
+_ORDER += ["dqn", "qrdqn", "ppo", "a2c", "sac", "td3"]
     "cpp",
     "cmdqn",
     "csac",
