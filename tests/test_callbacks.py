@@ -29,6 +29,8 @@ def make(name: str = "cpp", **kwargs):
         "seed": 0,
         "device": "cpu",
     }
+    if name == "cmdqn":
+        settings["zeta"] = 1.0  # a smaller step would come more often
     if name == "csac":
         settings["iteration_interval"] = settings.pop("target_update_interval")
     env = "Pendulum-v1" if name == "csac" else "CartPole-v1"

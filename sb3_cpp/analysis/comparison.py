@@ -37,20 +37,6 @@ TESTED = ("final_return", "oscillation_l2", "oscillation_inf", "auc")
 # Ours first, then the baselines
 _ORDER = ["cpp", "cmdqn", "csac", "cvi", "mdqn", "modqn", "cpi"]
 _ORDER += ["dqn", "qrdqn", "ppo", "a2c", "sac", "td3"]
-    "cpp",
-    "cmdqn",
-    "csac",
-    "cvi",
-    "mdqn",
-    "modqn",
-    "cpi",
-    "dqn",
-    "qrdqn",
-    "ppo",
-    "a2c",
-    "sac",
-    "td3",
-]
 _TASK_COLUMNS = ["task", "algo", "measure", "runs", "iqm", "low", "high"]
 _SUITE_COLUMNS = [
     "algo",
