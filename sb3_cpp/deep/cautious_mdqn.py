@@ -15,7 +15,7 @@ from sb3_cpp.deep.caution import Caution, RewardScale, Rule
 from sb3_cpp.deep.mdqn import MDQN
 from sb3_cpp.deep.policies import TargetCnnPolicy, TargetMlpPolicy, TargetMultiInputPolicy
 
-MEMORY = 10.0  # iterations by which the memory of the KL grows by one
+MEMORY = 10.0  # target intervals by which the memory of the KL grows by one
 
 
 class CautiousMDQN(MDQN):
@@ -33,8 +33,8 @@ class CautiousMDQN(MDQN):
     target network keeps the speed at which DQN's follows, and the interval its meaning.
 
     Early policies are not worth staying close to. At iteration K the rate is at least ``1 / K``,
-    and alpha at most ``K / (K + 10)``: the KL's memory ``1 / (1 - alpha)`` grows by one every ten
-    iterations.
+    and after I intervals alpha is at most ``I / (I + 10)``: the KL's memory ``1 / (1 - alpha)``
+    grows by one every ten intervals.
 
     Values are learned in units of the measured size of a reward
     (:class:`~sb3_cpp.deep.caution.RewardScale`), and so are the temperature, the clip and the
@@ -139,7 +139,8 @@ class CautiousMDQN(MDQN):
         return super()._target(batch.in_units_of(batch.coefficients["unit"]))
 
     def _coefficients(self) -> dict[str, float]:
-        alpha = min(self.alpha, self.iteration / (self.iteration + MEMORY))
+        intervals = self.iteration * self._target_interval() / self.target_update_interval
+        alpha = min(self.alpha, intervals / (intervals + MEMORY))
         return {"unit": self.reward_scale.unit, "alpha": alpha}
 
     def _alpha(self, batch: Batch) -> float | th.Tensor:

@@ -72,9 +72,9 @@ def test_first_updates_average_so_that_the_random_network_has_no_weight():
 
 
 def test_alpha_grows_to_its_final_value_as_the_memory_does():
-    """The memory 1 / (1 - alpha) is 1 at first and grows by one every ten iterations."""
-    model, seen = make(alpha=0.75), []
-    for model.iteration in (0, 10, 20, 30, 40):
+    """The memory 1 / (1 - alpha) is 1 at first and grows by one every ten intervals."""
+    model, seen = make(alpha=0.75, zeta=0.5), []
+    for model.iteration in (0, 20, 40, 60, 80):
         seen.append(model._coefficients()["alpha"])
     assert seen == pytest.approx([1 - 1 / 1, 1 - 1 / 2, 1 - 1 / 3, 1 - 1 / 4, 0.75])
 
