@@ -52,6 +52,7 @@ test-fast: .venv/dev
 # shows; compare with `git diff results`. `sb3-cpp report results/NAME` writes a page with the rest.
 ALGOS := cpp cmdqn cvi mdqn modqn dqn qrdqn ppo a2c
 GAMES := MinAtar/Asterix-v1 MinAtar/Freeway-v1 MinAtar/Seaquest-v1
+TUNING := MinAtar/SpaceInvaders-v1 MinAtar/Breakout-v1
 GRID := $(BIN)/python scripts/benchmark.py
 publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3) --force && \
 	$(BIN)/python scripts/plot.py results/$(3) -o results/$(3)/figures --formats png \
@@ -62,10 +63,12 @@ benchmark: .venv/dev
 	$(GRID) classic --algos $(ALGOS) --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
 	$(GRID) classic --algos $(ALGOS) --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000 --jobs $(JOBS)
 	$(GRID) ablation --envs MinAtar/Breakout-v1 --seeds 3 -n 100000 --jobs $(JOBS)
+	$(BIN)/python benchmarks/caution_study.py --seeds 5 --jobs $(JOBS)
 	$(call publish,minatar,$(GAMES),minatar,pareto fig4)
 	$(call publish,classic,CartPole-v1,cartpole,pareto)
 	$(call publish,classic,Acrobot-v1,acrobot,)
 	$(call publish,ablation,MinAtar/Breakout-v1,ablation,fig5)
+	$(call publish,caution_study,$(TUNING),caution_study,falls)
 
 docs: .venv/dev
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
 WITHOUT = ("minatar_earlier", "study_cartpole")
-SINCE_0_2 = ("caution_study",)
+SINCE_0_2 = ("bf16", "caution_study")
 SPEED, FIRST = "speed", "first_comparison"  # of benchmarks/speed.py and first_comparison.py
 
 
@@ -77,7 +77,7 @@ def test_the_class_default_of_the_version_before_has_its_recorded_settings(name:
         assert (defaults["averaging"], defaults["projection_coef"]) == (2000, 10.0)
 
 
-@pytest.mark.parametrize("name", WITH_TABLE1)
+@pytest.mark.parametrize("name", (*WITH_TABLE1, "caution_study"))
 def test_the_published_table_1_is_that_of_the_csv_files(name: str) -> None:
     results, folder = load_results(RESULTS / name), RESULTS / name / "figures"
     files = table1_files(results)
@@ -111,13 +111,13 @@ def test_make_benchmark_draws_the_published_figures() -> None:
 def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
     published = {
         line
-        for name in ("ablation", "acrobot", "cartpole", "minatar")
+        for name in ("ablation", "acrobot", "cartpole", "caution_study", "minatar")
         for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
     }
     pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
     parts = [part for page in pages for part in page.read_text(encoding="utf-8").split("\n\n")]
     quoted = [
-        part for part in parts if part.startswith(("| algo |", "- cpp_munchausen_typical against"))
+        part for part in parts if part.startswith(("| algo |", "- cpp_munchausen_typical against", "- cmdqn against"))
     ]
     assert len(quoted) >= 5
     for table in quoted:
