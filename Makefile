@@ -2,8 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
-# Some tests wait for other processes, so three at once keep two cores busy
-TEST_JOBS ?= 3
 
 .PHONY: demo test test-fast lint format docs clean benchmark
 .DEFAULT_GOAL := help
@@ -43,10 +41,10 @@ lint: .venv/dev
 	$(BIN)/mypy sb3_cpp
 
 test: lint
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 test-fast: .venv/dev
-	$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
 # The published benchmark, from training to the tables and the figures that the documentation
 # shows; compare with `git diff results`. `sb3-cpp report results/NAME` writes a page with the rest.
