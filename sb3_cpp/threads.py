@@ -4,25 +4,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch as th
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Set torch's and numpy's number of threads; None changes nothing. One is best for small tables
+    """Set torch's and numpy's number of threads; None keeps torch's. One is best for small tables
     and networks: several wait for each other (7 times slower on a busy machine)."""
     before = th.get_num_threads()
     th.set_num_threads(count or before)
     try:
-        with numpy_threads(count):
+        with numpy_threads(count or before):
             yield
     finally:
         th.set_num_threads(before)
 
 
-def numpy_threads(count: int | None) -> threadpool_limits:
-    """A context in which numpy's matrix products have at most as many threads."""
-    return threadpool_limits(limits=count, user_api="blas")
+@contextmanager
+def numpy_threads(count: int) -> Iterator[None]:
+    """Numpy's matrix products have at most as many threads, and no more than they had."""
+    libraries = ThreadpoolController().select(user_api="blas")
+    most = min([count, *(library.num_threads for library in libraries.lib_controllers)])
+    with libraries.limit(limits=most):
+        yield
 
 
 @contextmanager

@@ -649,7 +649,8 @@ class RegularizedDQN(DQN):
         if total_timesteps is None and self.num_timesteps == 0:
             total_timesteps = PAPER_TIMESTEPS
         elif total_timesteps is None:
-            total_timesteps, reset_num_timesteps = self._total_timesteps - self.num_timesteps, False
+            total_timesteps = checkpointing.remaining_timesteps(self)
+            reset_num_timesteps = False
         # Acting in numpy obeys torch.set_num_threads, too
         with numpy_threads(th.get_num_threads()):
             return super().learn(

@@ -149,6 +149,8 @@ class RewardScale:
         """Include one step of every environment."""
         # A broken reward must not hide in the unit: it is found, and named, in its batch
         found = rewards[np.isfinite(rewards) & (rewards != 0.0)]
+        if not len(found):
+            return
         mantissas, exponents = np.frexp(np.abs(found, dtype=np.float64))
         self._exponents += int(exponents.sum())
         self._logarithms += float(np.log2(mantissas).sum())

@@ -18,6 +18,12 @@ from sb3_cpp.deep.policies import TargetCnnPolicy, TargetMlpPolicy, TargetMultiI
 MEMORY = 10.0  # target intervals by which the memory of the KL grows by one
 
 
+def step_share(zeta: object) -> float:
+    """Share of a target interval between two steps of the target network: a fixed zeta. 1 for a
+    rule, whose zeta is not known beforehand, and for 0."""
+    return float(zeta) if isinstance(zeta, (int, float)) and zeta > 0 else 1.0
+
+
 class CautiousMDQN(MDQN):
     """
     Munchausen DQN whose target network moves cautiously and is deployed: our own variant of CPP.
@@ -139,7 +145,7 @@ class CautiousMDQN(MDQN):
         return super()._target(batch.in_units_of(batch.coefficients["unit"]))
 
     def _coefficients(self) -> dict[str, float]:
-        intervals = self.iteration * self._target_interval() / self.target_update_interval
+        intervals = self.iteration * step_share(self.caution.argument)
         alpha = min(self.alpha, intervals / (intervals + MEMORY))
         return {"unit": self.reward_scale.unit, "alpha": alpha}
 
@@ -147,8 +153,7 @@ class CautiousMDQN(MDQN):
         return batch.coefficients["alpha"]
 
     def _target_interval(self) -> int:
-        zeta, interval = self.caution.argument, super()._target_interval()
-        return round(zeta * interval) if isinstance(zeta, float) and zeta > 0.0 else interval
+        return round(step_share(self.caution.argument) * super()._target_interval())
 
     def _target_rate(self) -> float:
         # The first update copies: the random network before it has no weight

@@ -270,9 +270,9 @@ def wanted(model: "RegularizedDQN") -> bool:
         able = able and all(map(convolves_boards_only, chain(*model._network_pairs())))
         return able and has_compiler() and expected >= LONG_RUN
     if model.compile and not (able and has_compiler()):
-        missing = "the fast path, a network without modes and an environment without VecNormalize"
-        missing = "a C++ compiler" if able else missing
-        print(f"{type(model).__name__} is not compiled: it needs {missing}", file=sys.stderr)
+        needed = "the fast path, a network without modes and an environment without VecNormalize"
+        needed = "a C++ compiler" if able else needed
+        print(f"{type(model).__name__} is not compiled: it needs {needed}", file=sys.stderr)
     return model.compile and able and has_compiler()
 
 

@@ -11,6 +11,7 @@ from stable_baselines3.common.logger import KVWriter, TensorBoardOutputFormat
 
 from sb3_cpp.checks import InvalidArgument, check_whole_number, require
 from sb3_cpp.deep import CautiousMDQN, RegularizedDQN
+from sb3_cpp.deep.cautious_mdqn import step_share
 from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import WANDB_ID, command_line
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
@@ -100,9 +101,7 @@ def target_period_advice(config: RunConfig) -> str | None:
         return None
     values = {**hyperparameter_defaults(algorithm), **config.hyperparameters}
     period = values["target_update_interval"]
-    zeta = values.get("zeta")
-    # CautiousMDQN's target network moves every zeta * period steps
-    share = zeta if issubclass(algorithm, CautiousMDQN) and isinstance(zeta, float) else 1.0
+    share = step_share(values["zeta"]) if issubclass(algorithm, CautiousMDQN) else 1.0
     steps = config.n_timesteps - values["learning_starts"]
     updates = max(int(steps / (share * period)), 0)
     if updates >= 100:

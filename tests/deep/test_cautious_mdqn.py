@@ -184,12 +184,8 @@ def test_a_broken_reward_stays_out_of_the_unit():
 
 @pytest.mark.parametrize("power", [-7, 7])
 def test_unit_of_rewards_times_a_power_of_two_is_scaled_without_rounding(power):
-    rewards, one, other = (
-        np.random.default_rng(0).normal(size=(200, 3)),
-        RewardScale(),
-        RewardScale(),
-    )
-    for row in rewards:
+    one, other = RewardScale(), RewardScale()
+    for row in np.random.default_rng(0).normal(size=(200, 3)):
         one.observe(row)
         other.observe(2.0**power * row)
         assert other.unit == 2.0**power * one.unit

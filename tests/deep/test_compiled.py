@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch as th
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from sb3_cpp import MDQN, CautiousMDQN, CheckpointCallback, DeepCPP
@@ -171,6 +172,9 @@ def test_a_network_that_cannot_be_compiled_is_trained_eagerly_and_says_so(capsys
 def test_without_a_compiler_or_the_fast_path_it_says_so(capsys, monkeypatch):
     MDQN("MlpPolicy", "CartPole-v1", compile=True, fast=False, **SMALL).learn(60)
     assert "not compiled: it needs the fast path" in capsys.readouterr().err
+    env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
+    MDQN("MlpPolicy", env, compile=True, **SMALL).learn(60)
+    assert "an environment without VecNormalize" in capsys.readouterr().err
     monkeypatch.setattr(compiled, "has_compiler", lambda: False)
     MDQN("MlpPolicy", "CartPole-v1", compile=True, **SMALL).learn(60)
     assert "not compiled: it needs a C++ compiler" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from torch import nn
 
 from sb3_cpp import MDQN, RegularizedDQN
 from sb3_cpp.deep.policies import q_values
+from sb3_cpp.threads import numpy_threads
 from sb3_cpp.training.environments import MinAtarCNN
 
 from .test_compiled import Board
@@ -241,10 +242,7 @@ def test_numpy_has_as_many_threads_as_torch_while_learning():
     """On two cores, threads of numpy's own slowed two runs beside each other to a seventh."""
 
     def threads():
-        return {library["num_threads"] for library in threadpool_info() if is_blas(library)}
-
-    def is_blas(library):
-        return library["user_api"] == "blas"
+        return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
 
     seen, torch_threads = [], th.get_num_threads()
     before = threads()
@@ -255,4 +253,6 @@ def test_numpy_has_as_many_threads_as_torch_while_learning():
         assert threads() == {2}
     assert torch_threads == 1
     assert seen[-1] == {1}
+    with threadpool_limits(1, "blas"), numpy_threads(2):
+        assert threads() == {1}, "somebody wanted one"
     assert threads() == before

@@ -263,6 +263,13 @@ def test_advice_is_for_runs_too_short_for_the_period_of_the_class() -> None:
     assert advice is not None
     assert "a target period of 8,000 are K = 3 target updates" in advice
     assert "-params target_update_interval:49" in advice
+    cautious = Suite("mine").run_config("cmdqn", "CartPole-v1", 0, {"n_timesteps": 24_100})
+    advice = target_period_advice(cautious)
+    assert advice is not None
+    assert "a target period of 1,000 are K = 80 target updates" in advice  # 24,000 / (0.3 * 1,000)
+    assert "-params target_update_interval:133" in advice
+    cautious.hyperparameters["zeta"] = 0.0
+    assert "K = 24 target updates" in str(target_period_advice(cautious))
     long = Suite("mine").run_config("cpp", "CartPole-v1", 0, {"n_timesteps": 1_000_000})
     assert target_period_advice(long) is None
     assert target_period_advice(small_config("cpp")) is None  # somebody has chosen one
