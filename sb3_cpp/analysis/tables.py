@@ -50,9 +50,15 @@ _OVERALL = {
 
 
 class Table(NamedTuple):
+    """Strings; the first ``text`` columns are aligned left, numbers right."""
+
     title: str
     columns: Sequence[str]
     rows: list[list[str]]
+    text: int = 1
+
+    def markdown(self) -> str:
+        return f"**{self.title}**\n\n{markdown_table(self.columns, self.rows, self.text)}"
 
 
 def print_table(
@@ -70,6 +76,17 @@ def print_table(
     needed = table.__rich_measure__(console, console.options.update(max_width=1000)).maximum
     console.width = max(console.width, _WIDTH, needed)
     console.print(table)
+
+
+def print_and_save(tables: Sequence[Table], folder: Path) -> None:
+    """Write the tables as ``tables.md``, and print them."""
+    write_text(folder / TABLES, as_markdown(tables))
+    for table in tables:
+        print_table(*table)
+
+
+def as_markdown(tables: Sequence[Table]) -> str:
+    return "\n\n".join(table.markdown() for table in tables) + "\n"
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]], text: int = 1) -> str:
@@ -161,7 +178,7 @@ def tables_as_markdown(results: Results, reference: str | None = None) -> str:
         own_reference = choose_reference(suite, reference)
         overall = table_of_all_tasks(suite, own_reference)
         for table in [*([overall] if overall else []), *tables_of_tasks(suite)]:
-            parts += [f"**{table.title}**", markdown_table(table.columns, table.rows)]
+            parts.append(table.markdown())
         if lines := remarks(suite, own_reference):
             parts.append("\n".join(f"- {line}" for line in lines))
     gaps = [f"- not compared: {line}" for line in describe_excluded(results.runs)]

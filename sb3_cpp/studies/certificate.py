@@ -30,7 +30,7 @@ from rich.progress import Progress
 
 from sb3_cpp import coefficients
 from sb3_cpp.analysis.style import label_axes, new_row, save_figure
-from sb3_cpp.analysis.tables import print_table
+from sb3_cpp.analysis.tables import Table, print_and_save
 from sb3_cpp.checks import InvalidArgument, check_number, check_seed, check_whole_number
 from sb3_cpp.regularization import kl_divergence, l1_distance, log_ratio_span
 from sb3_cpp.run_folder import open_run_folder
@@ -410,9 +410,10 @@ def save_picture(tallies: list[Tally], path: Path, seed: int) -> None:
     save_figure(figure, path, legend_from=right)
 
 
-def print_tally(tallies: list[Tally]) -> None:
+def table(summary: pd.DataFrame) -> Table:
+    """A line per case."""
     rows = []
-    for row in (tally.row() for tally in tallies):
+    for row in summary.to_dict("records"):
         counts = [f"{row[name]:,}" for name in ("updates", "guaranteed", "falls", "violations")]
         measures = f"{row['tightest_slack']:.0e}", f"{row['mean_zeta']:.1e}"
         J = f"{row['J_reached']:.4f}", f"{row['J_optimum']:.4f}"
@@ -428,18 +429,19 @@ def print_tally(tallies: list[Tally]) -> None:
         "J",
         "best J",
     ]
-    print_table("Updates checked against their guarantees (J normalised, exact)", columns, rows)
+    return Table("Updates checked against their guarantees (J normalised, exact)", columns, rows)
 
 
 def run_certificate(settings: CertificateSettings, out: str | Path, force: bool = False) -> int:
     """The whole certificate; 0 if every guarantee held and what must fall fell, else 1."""
     folder = open_run_folder(out, asdict(settings), force)
     tallies = run_cases(settings)
-    pd.DataFrame([tally.row() for tally in tallies]).to_csv(folder / "certificate.csv", index=False)
+    summary = pd.DataFrame([tally.row() for tally in tallies])
+    summary.to_csv(folder / "certificate.csv", index=False)
     curves = pd.DataFrame({tally.case.name: tally.progress_curve() for tally in tallies})
     curves.rename_axis("K").to_csv(folder / "progress.csv")
     save_picture(tallies, folder / "certificate.png", settings.seed)
-    print_tally(tallies)
+    print_and_save([table(summary)], folder)
     # written before it is judged: a broken certificate is to be looked at
     failed = [tally.case.name for tally in tallies if tally.failed]
     verdict = "holds: no violation of any guarantee, and the cases with unbounded errors fall"

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from sb3_cpp.analysis.style import new_row, save_figure
-from sb3_cpp.analysis.tables import print_table
+from sb3_cpp.analysis.tables import Table, print_and_save
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.metrics import oscillation, welch_p_value
 from sb3_cpp.run_folder import open_run_folder
@@ -271,7 +271,8 @@ def save_figures(results: Results, folder: Path) -> None:
     save_figure(figure, folder / "zeta_danger.png", legend_from=left)
 
 
-def print_results(summary: pd.DataFrame, claims: list[Claim]) -> None:
+def tables(summary: pd.DataFrame, claims: pd.DataFrame) -> list[Table]:
+    """The measures of every algorithm, and the paper's claims on them."""
     rows = []
     for row in summary.to_dict("records"):
         norms = [
@@ -282,13 +283,13 @@ def print_results(summary: pd.DataFrame, claims: list[Claim]) -> None:
         rows.append([STYLES[row["algo"]].label, row["series"], *norms, final, danger])
     title = "Danger gridworld, means over trials (in brackets: p against CVI)"
     measures = ("osc. inf (p)", "osc. l2 (p)", "final return ± sd", "danger visits")
-    print_table(title, ("algo", "series", *measures), rows, text=2)
+    results = Table(title, ("algo", "series", *measures), rows, text=2)
     rows = [
         [c.claim, c.series, c.verdict, f"{c.first:.3f} : {c.second:.3f}", _p(c.p_value)]
-        for c in claims
+        for c in map(Claim._make, claims.itertuples(index=False))
     ]
     columns = ("claim", "series", "verdict", "means", "p")
-    print_table("The paper's claims on these numbers", columns, rows, text=3)
+    return [results, Table("The paper's claims on these numbers", columns, rows, text=3)]
 
 
 def _p(value: float) -> str:
@@ -302,11 +303,11 @@ def run_gridworld(settings: GridworldSettings, out: str | Path, force: bool = Fa
     with torch_threads(1):  # small tables: more threads wait for each other
         results = {algo: learn(settings, algo) for algo in bar}
     trials = trial_table(results)
-    summary, claims = summary_table(trials), check_claims(trials)
+    summary, claims = summary_table(trials), pd.DataFrame(check_claims(trials))
     summary.to_csv(folder / "summary.csv", index=False)
     curve_table(results).to_csv(folder / "curves.csv", index=False)
-    pd.DataFrame(claims).to_csv(folder / "claims.csv", index=False)
+    claims.to_csv(folder / "claims.csv", index=False)
     save_figures(results, folder)
-    print_results(summary, claims)
+    print_and_save(tables(summary, claims), folder)
     print(f"written: {folder}")
     return folder

@@ -40,6 +40,7 @@ def test_nothing_guaranteed_is_violated_and_the_noisy_case_falls(
     assert {path.name for path in tmp_path.iterdir()} == {
         "certificate.csv",
         "certificate.png",
+        "tables.md",
         "config.yml",
         "progress.csv",
     }

@@ -38,6 +38,7 @@ def test_study_writes_tables_figures_and_settings(study: Path) -> None:
         "expected.png",
         "rollout.png",
         "summary.csv",
+        "tables.md",
         "zeta_danger.png",
     }
     assert {path.name for path in study.iterdir()} == names

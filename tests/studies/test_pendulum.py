@@ -67,12 +67,20 @@ def test_script_writes_everything_and_names_the_folder_last(
     )
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == f"written: {out}"
-    assert "paper 1.69e-06" in printed
+    assert "| mean zeta |" in (out / "tables.md").read_text()
+    assert "1.69e-06" in printed
     summary, curves = pd.read_csv(out / "summary.csv"), pd.read_csv(out / "curves_cpp.csv")
     assert summary.algo.tolist() == ["cpp", "cvi", "aspi", "espi"]
     assert len(curves) == 2 * 2
     assert load_policy(out / "weights_cvi.npz", 1).preferences.shape == (3, 100)
-    for name in ("config.yml", "trials.csv", "comparison.png", "zeta.png", "probability_right.png"):
+    for name in (
+        "config.yml",
+        "trials.csv",
+        "tables.md",
+        "comparison.png",
+        "zeta.png",
+        "probability_right.png",
+    ):
         assert (out / name).exists()
 
 
