@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import CSVOutputFormat, filter_excluded_keys
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 from sb3_cpp import files
 from sb3_cpp.checkpointing import Interruption
@@ -199,6 +200,7 @@ class EvaluationCallback(BaseCallback):
         interruption: Interruption | None = None,
     ) -> None:
         super().__init__()
+        _stop_after_episodes(env, episodes)
         self.env, self.folder, self.every, self.episodes = env, folder, every, episodes
         self.seed, self.total, self.on_evaluation = seed, total, on_evaluation
         self.interruption = interruption or Interruption()
@@ -251,6 +253,44 @@ class EvaluationCallback(BaseCallback):
     @property
     def means(self) -> list[float]:
         return [float(np.mean(result)) for result in self.results]
+
+
+class EpisodeLimit(gym.Wrapper[Any, Any, Any, Any]):
+    """Plays so many episodes after a reset with a seed, and then stands still.
+
+    The environments of an evaluation step side by side until the longest episode has ended. What
+    the others play meanwhile is not counted: it would only take time.
+
+    :param env: with SB3's ``Monitor``, which says when an episode has ended
+    :param episodes: how many
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], episodes: int) -> None:
+        super().__init__(env)
+        self.episodes, self.played = episodes, 0
+        self._start: tuple[Any, dict[str, Any]] = None, {}
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        if kwargs.get("seed") is not None:
+            self.played = 0
+        self._start = self.env.reset(**kwargs)
+        return self._start
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.played >= self.episodes:
+            observation, info = self._start
+            return observation, 0.0, False, False, dict(info)  # with its action mask, if any
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.played += "episode" in info
+        return observation, float(reward), terminated, truncated, info
+
+
+def _stop_after_episodes(venv: VecEnv, episodes: int) -> None:
+    """Let each environment play only the episodes that ``evaluate_policy`` takes from it."""
+    base = venv.unwrapped
+    if isinstance(base, DummyVecEnv):
+        shares = [(episodes + index) // base.num_envs for index in range(base.num_envs)]
+        base.envs = [EpisodeLimit(env, share) for env, share in zip(base.envs, shares)]
 
 
 class ProgressCallback(BaseCallback):
