@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: demo test test-fast lint format docs clean benchmark
+.PHONY: demo test test-fast lint format docs clean benchmark didactic
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make test       lint, types and the whole test suite"
 	@echo "make test-fast  the quick tests only (under two minutes)"
 	@echo "make benchmark  train and publish the benchmark of results/ (hours; run it again to go on)"
+	@echo "make didactic   the theory's certificate, gridworld and pendulum of results/ (ten minutes)"
 	@echo "make docs       build the documentation site in docs/_build (warnings are errors)"
 	@echo "make format     format the code"
 	@echo "make clean      remove .venv, builds and caches (never runs/)"
@@ -67,6 +68,18 @@ benchmark: .venv/dev
 	$(call publish,classic,Acrobot-v1,acrobot,)
 	$(call publish,ablation,MinAtar/Breakout-v1,ablation,fig5)
 	$(call publish,caution_study,$(TUNING),caution_study,falls)
+
+# The paper's exact and linear studies: of each run folder, the files that are published.
+RULES_1B := cpp cvi espi espi_printed aspi cpi linear_cpp cpp_geometric span_cpp
+study = $(BIN)/python scripts/$(1) --out runs/didactic/$(2) --force && mkdir -p results/$(2) && \
+	cp $(addprefix runs/didactic/$(2)/,config.yml tables.md $(3)) results/$(2)
+
+didactic: .venv/runtime
+	$(call study,theory.py --updates 1000000,certificate,certificate.csv progress.csv certificate.png)
+	$(call study,gridworld.py --trials 100,gridworld,summary.csv claims.csv expected.png)
+	$(call study,pendulum.py,pendulum/gamma_0.9,summary.csv trials.csv comparison.png caution.png)
+	$(call study,pendulum.py --gamma 0.85,pendulum/gamma_0.85,summary.csv trials.csv)
+	$(call study,pendulum.py --scheme 1b --algos $(RULES_1B),pendulum/scheme_1b,summary.csv trials.csv)
 
 docs: .venv/dev
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build

@@ -83,7 +83,7 @@ def make_cells(
     overrides: dict,
     root: str | Path,
 ) -> list[Cell]:
-    """The cells of a grid: environments x algorithms x seeds."""
+    """The cells of a grid, seed by seed: a grid that is stopped early has every algorithm."""
     for env in envs:
         if ":" in env or "gym_packages" in overrides:  # somebody's own, which no suite knows
             suite.check_environment(env, overrides)
@@ -92,9 +92,9 @@ def make_cells(
                 f"suite {suite.name} has no environment {env!r}{suggestion(env, suite.envs)}"
             )
     cells = []
-    for env in dict.fromkeys(envs or suite.envs):
-        for algo in dict.fromkeys(algos or suite.algos):
-            for seed in seeds:
+    for seed in seeds:
+        for env in dict.fromkeys(envs or suite.envs):
+            for algo in dict.fromkeys(algos or suite.algos):
                 config = suite.run_config(algo, env, seed, overrides)
                 cells.append(Cell(config, config.folder(root)))
     if not cells:

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
 from benchmarks import first_comparison
 from benchmarks.speed import markdown_start, markdown_summary
 from sb3_cpp.analysis.figures import table1, table1_files
 from sb3_cpp.analysis.results import load_results
-from sb3_cpp.analysis.tables import tables_as_markdown
+from sb3_cpp.analysis.tables import Table, as_markdown, tables_as_markdown
+from sb3_cpp.studies import certificate, gridworld, pendulum_report
+from sb3_cpp.studies.pendulum import PendulumSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
@@ -18,12 +21,43 @@ WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_lon
 WITHOUT = ("minatar_earlier", "study_cartpole")
 SINCE_0_2 = ("bf16", "caution_study")
 SPEED, FIRST = "speed", "first_comparison"  # of benchmarks/speed.py and first_comparison.py
+DIDACTIC = ("certificate", "gridworld", "pendulum")  # of the programs in sb3_cpp/studies
+PENDULUMS = ("gamma_0.85", "gamma_0.9", "scheme_1b")
 
 
 def test_nothing_is_published_that_is_not_checked_here() -> None:
     assert sorted(path.name for path in RESULTS.iterdir()) == sorted(
-        (*WITH_TABLE1, *WITHOUT, *SINCE_0_2, SPEED, FIRST)
+        (*WITH_TABLE1, *WITHOUT, *SINCE_0_2, *DIDACTIC, SPEED, FIRST)
     )
+    assert sorted(path.name for path in (RESULTS / "pendulum").iterdir()) == sorted(PENDULUMS)
+
+
+def didactic_tables(folder: Path) -> list[Table]:
+    if folder.name == "certificate":
+        return [certificate.table(pd.read_csv(folder / "certificate.csv"))]
+    summary = pd.read_csv(folder / "summary.csv")
+    if folder.name == "gridworld":
+        return gridworld.tables(summary, pd.read_csv(folder / "claims.csv"))
+    config = yaml.safe_load((folder / "config.yml").read_text(encoding="utf-8"))["config"]
+    return pendulum_report.tables(summary, PendulumSettings(**config))
+
+
+@pytest.mark.parametrize(
+    "name", ["certificate", "gridworld", *(f"pendulum/{n}" for n in PENDULUMS)]
+)
+def test_published_tables_of_the_didactic_studies_are_those_of_the_csv_files(name: str) -> None:
+    written = (RESULTS / name / "tables.md").read_text(encoding="utf-8")
+    assert written == as_markdown(didactic_tables(RESULTS / name))
+
+
+def test_the_published_certificate_holds() -> None:
+    cases = pd.read_csv(RESULTS / "certificate" / "certificate.csv").set_index("rule")
+    guaranteed = cases[cases.guaranteed > 0.8 * cases.updates]
+    assert (cases.updates >= 1_000_000).all()
+    assert (cases.violations == 0).all()
+    assert len(guaranteed) == 11
+    assert (guaranteed.falls == 0).all()
+    assert cases.loc["state-wise", "J_reached"] >= cases.loc["CVI, zeta = 1", "J_reached"]
 
 
 @pytest.mark.parametrize("name", ["mlp", "fp32", "bf16"])
@@ -105,7 +139,9 @@ def test_make_benchmark_draws_the_published_figures() -> None:
         r"\$\(call publish,[^,]*,[^,]*,(\w+),([^)]*)\)", (ROOT / "Makefile").read_text("utf-8")
     )
     drawn = {(name, figure) for name, figures in calls for figure in figures.split()}
-    assert drawn == {(path.parts[-3], path.stem) for path in RESULTS.rglob("*.png")}
+    pngs = set(RESULTS.rglob("*.png"))
+    didactic = {path for path in pngs if path.relative_to(RESULTS).parts[0] in DIDACTIC}
+    assert drawn == {(path.parts[-3], path.stem) for path in pngs - didactic}
 
 
 def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
