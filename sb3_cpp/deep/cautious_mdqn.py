@@ -8,8 +8,9 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
+from torch.nn import functional as F
 
-from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.deep.batch import Batch
 from sb3_cpp.deep.caution import Caution, RewardScale, Rule
 from sb3_cpp.deep.mdqn import MDQN
@@ -44,7 +45,9 @@ class CautiousMDQN(MDQN):
 
     Values are learned in units of the measured size of a reward
     (:class:`~sb3_cpp.deep.caution.RewardScale`), and so are the temperature, the clip and the
-    threshold of Huber's loss: rewards times 100 give the same learning curve.
+    threshold of Huber's loss: rewards times 100 give the same learning curve. The loss is squared
+    up to errors of ten rewards: with DQN's threshold of one, an episode that ends unexpectedly, as
+    in CartPole, counts for too little.
 
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`. ``tau`` must be 1: ``zeta`` is the rate of the target network.
@@ -61,6 +64,7 @@ class CautiousMDQN(MDQN):
         of :class:`~sb3_cpp.deep.caution.Estimate`
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of the running maximum M_K of its scale, in [0, 1)
+    :param huber_threshold: error from which Huber's loss is linear, > 0, in units of a reward
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -106,6 +110,7 @@ class CautiousMDQN(MDQN):
         zeta: str | float | Rule = 0.3,
         rho1: float = 0.99,
         rho2: float = 0.9999,
+        huber_threshold: float = 10.0,
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
         n_quantiles: int = 0,
@@ -115,6 +120,7 @@ class CautiousMDQN(MDQN):
         _init_setup_model: bool = True,
     ) -> None:
         self.zeta, self.rho1, self.rho2 = zeta, rho1, rho2
+        self.huber_threshold = huber_threshold
         self.reward_scale = RewardScale()
         super().__init__(
             policy, env, learning_rate, buffer_size, learning_starts, batch_size, tau, gamma,
@@ -140,6 +146,13 @@ class CautiousMDQN(MDQN):
                 f"TargetMlpPolicy for {type(self).__name__}, got {self.policy_class.__name__}"
             )
         self._make_caution(self.zeta, self.rho1, self.rho2)
+        threshold = check_number("huber_threshold", self.huber_threshold, 0.0, low_open=True)
+        self.huber_threshold = threshold
+
+    def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
+        if self.loss == "huber":
+            return F.huber_loss(prediction, target, delta=self.huber_threshold)
+        return super()._value_loss(prediction, target)
 
     def _target(self, batch: Batch) -> th.Tensor:
         return super()._target(batch.in_units_of(batch.coefficients["unit"]))

@@ -48,6 +48,7 @@ BAD = [
     (DeepCPP, "projection_coef", -1.0),
     (CautiousMDQN, "munchausen_clip", 0.5),
     (CautiousMDQN, "tau", 0.5),
+    *[(CautiousMDQN, "huber_threshold", value) for value in (0.0, -1.0, math.inf, None)],
     *[(CautiousMDQN, "zeta", value) for value in (-0.1, 1.1, "dcpp", math.nan, None)],
     *[(DeepCPP, "zeta", value) for value in ("measured", "linear_cpp", "typical")],
     (CVI, "backup", "max"),

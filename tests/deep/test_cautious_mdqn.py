@@ -45,6 +45,15 @@ def test_a_target_update_moves_the_target_by_zeta():
     assert th.allclose(weights(model.q_net_target), before + 0.75 * (online - before), atol=1e-6)
 
 
+def test_the_loss_is_squared_up_to_its_threshold_and_linear_from_there():
+    errors = th.tensor([[-30.0], [4.0], [6.0]])
+    model = make(huber_threshold=5.0)
+    expected = (5 * (30 - 2.5) + 4**2 / 2 + 5 * (6 - 2.5)) / 3
+    assert model._value_loss(errors, th.zeros(3, 1)).item() == pytest.approx(expected)
+    squared = make(loss="mse")._value_loss(errors, th.zeros(3, 1))
+    assert squared.item() == pytest.approx((30**2 + 4**2 + 6**2) / 3)
+
+
 @pytest.mark.parametrize(
     ("zeta", "n_envs", "steps"),
     [(1.0, 1, 40), (0.3, 1, 12), (0.3, 4, 12), (0.01, 1, 1), (0.0, 1, 40), ("typical", 1, 40)],
@@ -81,8 +90,8 @@ def test_alpha_grows_to_its_final_value_as_the_memory_does():
 
 def test_zeta_one_in_units_of_one_learns_as_mdqn_does():
     """To the bit: the same target network, a unit of 1, and an alpha that need not grow."""
-    theirs = make(MDQN, loss="huber", alpha=0.0).learn(400)
-    ours = make(zeta=1.0, alpha=0.0)
+    theirs = make(MDQN, alpha=0.0).learn(400)
+    ours = make(zeta=1.0, alpha=0.0, loss=theirs.loss)
     ours.reward_scale.observe = lambda *_: None
     assert th.equal(weights(ours.learn(400).q_net), weights(theirs.q_net))
 
