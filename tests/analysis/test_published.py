@@ -17,8 +17,8 @@ from sb3_cpp.studies.pendulum import PendulumSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
-WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar", "study", "study_long")
-WITHOUT = ("minatar_earlier", "study_cartpole")
+WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar")
+WITHOUT = ("minatar_earlier",)
 SINCE_0_2 = ("bf16", "caution_study")
 SPEED, FIRST = "speed", "first_comparison"  # of benchmarks/speed.py and first_comparison.py
 DIDACTIC = ("certificate", "gridworld", "pendulum")  # of the programs in sb3_cpp/studies
@@ -158,3 +158,39 @@ def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
     for table in quoted:
         for line in table.splitlines():
             assert line in published
+
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.\d+(?![\w.]*\d)")
+PARAMETERS = {"0.9254", "0.0134", "0.0746", "0.95", "0.01", "0.03", "0.9", "0.3", "0.5"}
+
+
+def prose_of(page: Path) -> str:
+    """The sentences of a page: without code, tables, targets of links and versions."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("|"))
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
+    return re.sub(r"\b0\.[12]\.0\b", "", text)
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "results").glob("*.md")), ids=lambda p: p.stem
+)
+def test_decimal_numbers_in_sentences_about_results_are_published_ones(page: Path) -> None:
+    """Each is a number, rounded, of the published tables that the page names."""
+    named = set(re.findall(r"results/([\w.]+)[/`]", page.read_text(encoding="utf-8")))
+    folders = [RESULTS / name for name in {*named, page.stem} if (RESULTS / name).is_dir()]
+    tables = "\n".join(
+        path.read_text(encoding="utf-8")
+        for folder in folders or [RESULTS]
+        for path in folder.rglob("*.md")
+        if path.name != "README.md"
+    )
+    published = {abs(float(n.replace(",", ""))) for n in re.findall(r"\d[\d,]*\.?\d*", tables)}
+    unknown = []
+    for number in NUMBER.findall(prose_of(page)):
+        digits = len(number.split(".")[1])
+        value = abs(float(number.replace(",", "")))
+        rounded = {round(other, digits) for other in published}
+        if number.lstrip("+-") not in PARAMETERS and round(value, digits) not in rounded:
+            unknown.append(number)
+    assert unknown == []
