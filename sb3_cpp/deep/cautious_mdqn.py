@@ -45,9 +45,7 @@ class CautiousMDQN(MDQN):
 
     Values are learned in units of the measured size of a reward
     (:class:`~sb3_cpp.deep.caution.RewardScale`), and so are the temperature, the clip and the
-    threshold of Huber's loss: rewards times 100 give the same learning curve. The loss is squared
-    up to errors of ten rewards: with DQN's threshold of one, an episode that ends unexpectedly, as
-    in CartPole, counts for too little.
+    threshold of Huber's loss: rewards times 100 give the same learning curve.
 
     The parameters up to ``device`` are those of DQN, the last ones those of
     :class:`RegularizedDQN`. ``tau`` must be 1: ``zeta`` is the rate of the target network.
@@ -64,7 +62,8 @@ class CautiousMDQN(MDQN):
         of :class:`~sb3_cpp.deep.caution.Estimate`
     :param rho1: decay of the running mean m_K of the advantage, in [0, 1)
     :param rho2: decay of the running maximum M_K of its scale, in [0, 1)
-    :param huber_threshold: error from which Huber's loss is linear, > 0, in units of a reward
+    :param huber_threshold: error from which Huber's loss is linear, > 0, in units of a reward; DQN
+        has 1
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -110,7 +109,7 @@ class CautiousMDQN(MDQN):
         zeta: str | float | Rule = 0.3,
         rho1: float = 0.99,
         rho2: float = 0.9999,
-        huber_threshold: float = 10.0,
+        huber_threshold: float = 1.0,
         loss: str = "huber",
         behaviour: str = "epsilon_greedy",
         n_quantiles: int = 0,
@@ -151,7 +150,8 @@ class CautiousMDQN(MDQN):
 
     def _value_loss(self, prediction: th.Tensor, target: th.Tensor) -> th.Tensor:
         if self.loss == "huber":
-            return F.huber_loss(prediction, target, delta=self.huber_threshold)
+            threshold = self.huber_threshold
+            return threshold * F.smooth_l1_loss(prediction, target, beta=threshold)
         return super()._value_loss(prediction, target)
 
     def _target(self, batch: Batch) -> th.Tensor:
