@@ -173,6 +173,11 @@ def benchmark(parser: CommandLine) -> int:
     )
     parser.add_argument("--dask", metavar="ADDRESS", help="train on a Dask cluster instead")
     parser.add_argument("--retry", action="store_true", help="train failed cells again")
+    parser.add_argument(
+        "--published",
+        metavar="RESULTS",
+        help="a folder of sb3-cpp results: runs that it holds are not trained again",
+    )
     parser.add_shared("root")
     args = parser.parse()
     if args["dask"] is not None:

@@ -46,6 +46,7 @@ from sb3_cpp.analysis.runs import (
     CELL,
     CURVE_COLUMNS,
     ITERATION_COLUMNS,
+    MEASURES,
     RUN_COLUMNS,
     RunRecord,
     Tables,
@@ -162,20 +163,17 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
     """Runs from folders of runs, of CSV files, or both.
 
     :param paths: folders that contain ``<suite>/<algo>/<env>/seed_<n>/`` or folders of SB3 or
-        rl_zoo3 at any depth, or ``runs.csv`` and its companions
+        rl_zoo3 at any depth, or ``runs.csv`` and its companions. A run that is in several of them,
+        as its folder and in the CSV files made of it, is counted once
     :param choice: which of them to compare; the range of a task is that of the chosen ones
     """
     if not paths:
         raise InvalidArgument("no folder of runs was given")
     choice = choice or Choice()
-    loaded = [_load(Path(path), choice) for path in paths]
-    runs = pd.concat(
-        [part.tables.runs.assign(origin=part.origins) for part in loaded], ignore_index=True
-    )
+    loaded = _without_copies([_load(Path(path), choice) for path in paths])
+    runs = pd.concat([part.tables.runs for part in loaded], ignore_index=True)
     choice.check(runs)
     runs = choice.select(runs)
-    # A run counted twice would make every interval too narrow
-    _refuse_duplicates(runs)
     curves, iterations = (
         choice.select(join_tables([getattr(part.tables, name) for part in loaded], columns))
         for name, columns in (("curves", CURVE_COLUMNS), ("iterations", ITERATION_COLUMNS))
@@ -187,25 +185,56 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
         if choice.includes(entry["algo"], entry["task"])
     ]
     ignored = tuple(name for part in loaded for name in part.ignored)
-    runs = assess(runs.drop(columns="origin"), curves)
-    return Results(runs, curves, iterations, configs, ignored)
-
-
-def _refuse_duplicates(runs: pd.DataFrame) -> None:
-    double = runs[runs.duplicated(CELL, keep=False)]
-    if len(double):
-        cell = double[CELL].iloc[0]
-        first, second = double.loc[(double[CELL] == cell).all(axis=1), "origin"].iloc[:2]
-        raise InvalidArgument(
-            f"a run was given twice: {cell.algo} on {cell.task}, seed {cell.seed}, of suite "
-            f"{cell.suite}, in {first} and in {second}; name the folder of one grid"
-        )
+    return Results(assess(runs, curves), curves, iterations, configs, ignored)
 
 
 class _Loaded(NamedTuple):
     tables: Tables
     origins: list[str]  # the folder of each run
     ignored: list[str]
+
+
+def _without_copies(parts: list[_Loaded]) -> list[_Loaded]:
+    """The parts without runs that an earlier one has: a run counted twice would make every
+    interval too narrow. Two different runs of one cell are refused."""
+    seen: dict[tuple[Any, ...], tuple[Any, str]] = {}
+    kept = []
+    for part in parts:
+        new = []
+        for (_, run), origin in zip(part.tables.runs.iterrows(), part.origins):
+            cell = tuple(run[CELL])
+            known, first = seen.setdefault(cell, (run, origin))
+            new.append(known is run)
+            if known is not run and not _same_run(known, run):
+                raise InvalidArgument(
+                    f"two different runs are {run.algo} on {run.task}, seed {run.seed}, of suite "
+                    f"{run.suite}, in {first} and in {origin}; name the folder of one grid"
+                )
+        kept.append(part if all(new) else part._replace(tables=_only(part.tables, new)))
+    return kept
+
+
+def _same_run(one: Any, other: Any) -> bool:
+    columns = ["n_timesteps", "timesteps", "evaluations", "episodes", *MEASURES]
+    first, second = (run[columns].to_numpy(np.float64) for run in (one, other))
+    equal = np.isclose(first, second, rtol=1e-9, atol=0.0, equal_nan=True)
+    return bool(one.state == other.state and equal.all())
+
+
+def _only(tables: Tables, chosen: Sequence[bool]) -> Tables:
+    """The tables of some of their runs."""
+    runs = tables.runs[list(chosen)].reset_index(drop=True)
+    cells = set(runs[CELL].itertuples(index=False, name=None))
+    curves, iterations = (
+        table[[cell in cells for cell in table[CELL].itertuples(index=False, name=None)]]
+        for table in (tables.curves, tables.iterations)
+    )
+    configs = []
+    for entry in tables.configs:
+        place = (entry["suite"], entry["task"], entry["algo"])
+        seeds = [seed for seed in entry["seeds"] if (*place, seed) in cells]
+        configs += [{**entry, "seeds": seeds}] if seeds else []
+    return Tables(runs, curves, iterations, configs)
 
 
 def _load(path: Path, choice: Choice) -> _Loaded:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sb3_cpp.checks import InvalidArgument, check_number, suggestion
+from sb3_cpp.checks import InvalidArgument, check_number, require, suggestion
 from sb3_cpp.run_folder import FAILURE, command_line, is_finished
 from sb3_cpp.training.algorithms import check_values, get_algorithm
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
@@ -38,6 +38,7 @@ def benchmark(
     jobs: int = 1,
     dask: str | None = None,
     retry: bool = False,
+    published: str | None = None,
     root: str = "runs",
 ) -> int:
     """Train all cells of a grid that are not finished; returns the exit code of the command.
@@ -53,6 +54,7 @@ def benchmark(
     :param jobs: processes on this machine
     :param dask: address of a Dask scheduler to train on instead
     :param retry: train failed cells again
+    :param published: folder of ``sb3-cpp results``; the runs that it holds are not trained again
     :param root: folder of all runs
     """
     given = {"n_timesteps": n_timesteps, "gym_packages": list(gym_packages) or None}
@@ -61,6 +63,8 @@ def benchmark(
     check_number("--jobs", jobs, 1)
     chosen = load_suite(suite)
     cells = make_cells(chosen, algos, envs, range(first_seed, first_seed + seeds), overrides, root)
+    if published is not None:
+        cells = leave_out_published(cells, published)
     waiting = select_unfinished(cells, retry)
     for env in dict.fromkeys(envs):
         note_unlisted(chosen, env)
@@ -101,6 +105,23 @@ def make_cells(
         missing = "algos" if suite.envs else "envs"
         raise InvalidArgument(f"suite {suite.name} has no {missing}, so there is nothing to train")
     return cells
+
+
+def leave_out_published(cells: list[Cell], folder: str) -> list[Cell]:
+    """The cells of which these results have no finished run; says how many they have."""
+    require("analysis", "pandas")
+    from sb3_cpp.analysis.results import load_results
+
+    runs = load_results(folder).runs
+    finished = runs[runs.state == "finished"]
+    known = set(finished[["suite", "task", "algo", "seed"]].itertuples(index=False, name=None))
+    missing = [
+        cell
+        for cell in cells
+        if (cell.config.suite, cell.config.env, cell.config.algo, cell.config.seed) not in known
+    ]
+    print(f"{folder} has {len(cells) - len(missing)} of {len(cells)} cells", flush=True)
+    return missing
 
 
 def select_unfinished(cells: list[Cell], retry: bool) -> list[Cell]:

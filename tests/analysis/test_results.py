@@ -180,17 +180,34 @@ def test_the_csv_files_say_the_same_as_the_folders(tmp_path: Path) -> None:
     assert again.configs == results.configs
 
 
-def test_folders_and_csv_files_can_be_mixed_but_no_run_given_twice(tmp_path: Path) -> None:
+def test_folders_and_csv_files_can_be_mixed(tmp_path: Path) -> None:
     write_run(tmp_path / "a", "cpp")
     write_run(tmp_path / "b", "dqn")
     save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
     assert load_results(tmp_path / "tidy", tmp_path / "b").runs.algo.tolist() == ["cpp", "dqn"]
-    where = r"in .*tidy and in .*/a/classic/cpp/CartPole-v1/seed_0"
+
+
+def test_a_run_beside_the_csv_files_made_of_it_is_counted_once(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "a", "cpp", "CartPole-v1", seed)
+    save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
+    write_run(tmp_path / "a", "cpp", "CartPole-v1", 2)
+    mixed, alone = load_results(tmp_path / "tidy", tmp_path / "a"), load_results(tmp_path / "a")
+    for name in ("runs", "curves", "iterations"):
+        pd.testing.assert_frame_equal(getattr(mixed, name), getattr(alone, name))
+    assert sorted(seed for entry in mixed.configs for seed in entry["seeds"]) == [0, 1, 2]
+
+
+def test_two_different_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "cpp", evaluations=[1.0, 2.0])
+    write_run(tmp_path / "b", "cpp", evaluations=[1.0, 3.0])
+    save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
+    where = r"in .*tidy and in .*/b/classic/cpp/CartPole-v1/seed_0"
     with pytest.raises(
         ValueError,
-        match=f"a run was given twice: cpp on CartPole-v1, seed 0, of suite classic, {where}",
+        match=f"two different runs are cpp on CartPole-v1, seed 0, of suite classic, {where}",
     ):
-        load_results(tmp_path / "tidy", tmp_path / "a")
+        load_results(tmp_path / "tidy", tmp_path / "b")
 
 
 def test_some_algorithms_and_tasks_can_be_chosen(tmp_path: Path) -> None:

@@ -153,7 +153,6 @@ MISTAKES = [
         ("results", "runs", "--reference", "sac"),
         "the reference must be one of the compared algorithms cpp",
     ),
-    (("results", "runs", "runs"), "a run was given twice"),
     (("results", "runs", "-o", "file"), "file"),
     (
         ("results", "runs", "--algos", "sac"),

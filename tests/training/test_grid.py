@@ -5,10 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sb3_cpp.analysis.results import load_results, save_results
 from sb3_cpp.run_folder import read_evaluations, write_status
-from sb3_cpp.training.grid import report_outcome, select_unfinished
+from sb3_cpp.training.grid import (
+    leave_out_published,
+    make_cells,
+    report_outcome,
+    select_unfinished,
+)
 from sb3_cpp.training.pools import Cell
 from sb3_cpp.training.run import train_run
+from sb3_cpp.training.suites import load_suite
+from tests.analysis.synthetic_runs import write_run
 from tests.training.small_runs import small_config
 
 
@@ -24,6 +32,28 @@ def test_the_table_shows_the_last_evaluation_of_a_run_that_died_before_its_last_
     table = capsys.readouterr().out
     assert f" {np.mean(read_evaluations(folder)['results'][-1]):.1f} " in table
     assert "-77" not in table
+
+
+def cells_of(seeds: int, root: Path) -> list[Cell]:
+    algos, envs = ["dqn", "cmdqn"], ["CartPole-v1", "Acrobot-v1"]
+    return make_cells(load_suite("classic"), algos, envs, range(seeds), {}, root)
+
+
+def test_a_grid_is_trained_seed_by_seed(tmp_path: Path) -> None:
+    assert [cell.config.seed for cell in cells_of(2, tmp_path)] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_finished_runs_of_published_results_are_not_trained_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "runs", "dqn", seed=1)
+    write_run(tmp_path / "runs", "cmdqn", seed=0, state="failed")
+    save_results(load_results(tmp_path / "runs"), tmp_path / "results")
+    cells = cells_of(2, tmp_path)
+    left = leave_out_published(cells, str(tmp_path / "results"))
+    (out,) = [cell for cell in cells if cell not in left]
+    assert (out.config.algo, out.config.env, out.config.seed) == ("dqn", "CartPole-v1", 1)
+    assert "has 1 of 8 cells" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
