@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "results"
 WITH_TABLE1 = ("ablation", "acrobot", "cartpole", "minatar")
 WITHOUT = ("minatar_earlier",)
-SINCE_0_2 = ("bf16", "caution_study")
+SINCE_0_2 = ("bf16", "caution_study", "continuous")
 SPEED, FIRST = "speed", "first_comparison"  # of benchmarks/speed.py and first_comparison.py
 DIDACTIC = ("certificate", "gridworld", "pendulum")  # of the programs in sb3_cpp/studies
 PENDULUMS = ("gamma_0.85", "gamma_0.9", "scheme_1b")
@@ -111,7 +111,7 @@ def test_the_class_default_of_the_version_before_has_its_recorded_settings(name:
         assert (defaults["averaging"], defaults["projection_coef"]) == (2000, 10.0)
 
 
-@pytest.mark.parametrize("name", [*WITH_TABLE1, "caution_study"])
+@pytest.mark.parametrize("name", [*WITH_TABLE1, "caution_study", "continuous"])
 def test_the_published_table_1_is_that_of_the_csv_files(name: str) -> None:
     results, folder = load_results(RESULTS / name), RESULTS / name / "figures"
     files = table1_files(results)
@@ -147,7 +147,7 @@ def test_make_benchmark_draws_the_published_figures() -> None:
 def test_tables_of_results_in_the_documentation_are_published_ones() -> None:
     published = {
         line
-        for name in ("ablation", "acrobot", "cartpole", "caution_study", "minatar")
+        for name in ("ablation", "acrobot", "cartpole", "caution_study", "continuous", "minatar")
         for line in (RESULTS / name / "tables.md").read_text(encoding="utf-8").splitlines()
     }
     pages = [ROOT / "README.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]

@@ -76,7 +76,8 @@ def test_a_name_of_the_suite_can_stand_for_a_registered_algorithm(suite: Suite) 
 def test_an_environment_can_borrow_from_its_own_suite() -> None:
     borrowed = load_suite("ablation").run_config("cpi_0.5", "MinAtar/Seaquest-v1", 0)
     own = load_suite("minatar").run_config("cpi", "MinAtar/Seaquest-v1", 0)
-    assert borrowed.hyperparameters == {**own.hyperparameters, "zeta": 0.5}
+    of_the_ablation = {"zeta": 0.5, "target_update_interval": 480}
+    assert borrowed.hyperparameters == {**own.hyperparameters, **of_the_ablation}
     assert borrowed.n_timesteps == own.n_timesteps
 
 
