@@ -50,14 +50,14 @@ test-fast: .venv/dev
 # The published benchmark, from training to the tables and the figures that the documentation
 # shows; compare with `git diff results`. `sb3-cpp report results/NAME` writes a page with the rest.
 # MinAtar's seeds are fresh ones: settings were tuned on lower ones.
-MAIN := cmdqn cpp mdqn mdqn_average dqn dqn_average qrdqn mdqn_qr
+MAIN := cmdqn cpp mdqn mdqn_average dqn dqn_average qrdqn cmdqn_qr
 OTHERS := cvi modqn cpi cpp_zeta_1 ppo a2c
 ALGOS := cpp cmdqn cvi mdqn modqn dqn qrdqn ppo a2c
 GAMES := MinAtar/Asterix-v1 MinAtar/Freeway-v1 MinAtar/Seaquest-v1
 TUNING := MinAtar/SpaceInvaders-v1 MinAtar/Breakout-v1
 SMALL := -params "policy_kwargs:{net_arch: [64, 64]}" eval_episodes:10
 GRID := $(BIN)/python scripts/benchmark.py
-publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) -o results/$(3) --force && \
+publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) $(if $(5),--reference $(5)) -o results/$(3) --force && \
 	$(BIN)/python scripts/plot.py results/$(3) -o results/$(3)/figures --formats png \
 		--figures table1 $(4) --force
 
@@ -72,8 +72,8 @@ benchmark: .venv/dev
 	$(GRID) minatar --algos $(OTHERS) --seeds 5 --first-seed 200 --jobs $(JOBS)
 	$(GRID) ablation --envs MinAtar/Seaquest-v1 MinAtar/Breakout-v1 --seeds 5 --jobs $(JOBS)
 	$(GRID) atari_tenth --seeds 2 --jobs $(JOBS)
-	$(call publish,caution_study,$(TUNING),caution_study,falls pareto)
-	$(call publish,continuous,Pendulum-v1 LunarLanderContinuous-v3 Hopper-v5,continuous,fig4)
+	$(call publish,caution_study,$(TUNING),caution_study,falls,cmdqn)
+	$(call publish,continuous,Pendulum-v1 LunarLanderContinuous-v3 Hopper-v5,continuous,fig4,csac)
 	$(call publish,classic,CartPole-v1,cartpole,pareto)
 	$(call publish,classic,Acrobot-v1,acrobot,)
 	$(call publish,minatar,$(GAMES),minatar,pareto fig4)
