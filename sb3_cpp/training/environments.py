@@ -305,6 +305,9 @@ class MinAtarEnv(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
         self.observation_space = spaces.Box(0, 1, (channels, height, width), np.bool_)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        # A sticky first action would be the last one before the reset, which no seed decides
+        if kwargs.get("seed") is not None:
+            self.unwrapped.game.last_action = 0  # type: ignore[attr-defined]
         observation, info = self.env.reset(**kwargs)
         return observation.transpose(2, 0, 1), info
 

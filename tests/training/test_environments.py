@@ -33,6 +33,20 @@ def test_minatar_repeats_with_its_seed() -> None:
     assert np.array_equal(*runs)
 
 
+def test_what_minatar_plays_after_a_seed_does_not_depend_on_what_it_played_before() -> None:
+    """MinAtar repeats the last action with probability 0.1, the last one before a reset too."""
+    pytest.importorskip("minatar", reason="needs the extra minatar")
+    left, right = 1, 2
+    used = make_minatar("MinAtar/Breakout-v1")
+    for seed in range(60):
+        used.reset(seed=1000)
+        used.step(right)
+        fresh = make_minatar("MinAtar/Breakout-v1")
+        for env in (used, fresh):
+            env.reset(seed=seed)
+        assert np.array_equal(used.step(left)[0], fresh.step(left)[0]), seed
+
+
 def test_minatar_can_be_seen() -> None:
     pytest.importorskip("minatar", reason="needs the extra minatar")
     env = make_minatar("MinAtar/Breakout-v1", render_mode="rgb_array")
