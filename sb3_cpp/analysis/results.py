@@ -196,18 +196,17 @@ class _Loaded(NamedTuple):
 
 def _without_copies(parts: list[_Loaded]) -> list[_Loaded]:
     """The parts without runs that an earlier one has: a run counted twice would make every
-    interval too narrow. Two different runs of one cell are refused."""
-    seen: dict[tuple[Any, ...], tuple[Any, str]] = {}
+    interval too narrow. Different runs of one cell, or two in one folder, are refused."""
+    seen: dict[tuple[Any, ...], tuple[Any, str, _Loaded]] = {}
     kept = []
     for part in parts:
         new = []
         for (_, run), origin in zip(part.tables.runs.iterrows(), part.origins):
-            cell = tuple(run[CELL])
-            known, first = seen.setdefault(cell, (run, origin))
+            known, first, place = seen.setdefault(tuple(run[CELL]), (run, origin, part))
             new.append(known is run)
-            if known is not run and not _same_run(known, run):
+            if known is not run and (place is part or not _same_run(known, run)):
                 raise InvalidArgument(
-                    f"two different runs are {run.algo} on {run.task}, seed {run.seed}, of suite "
+                    f"two runs are {run.algo} on {run.task}, seed {run.seed}, of suite "
                     f"{run.suite}, in {first} and in {origin}; name the folder of one grid"
                 )
         kept.append(part if all(new) else part._replace(tables=_only(part.tables, new)))

@@ -205,9 +205,16 @@ def test_two_different_runs_of_one_cell_are_refused(tmp_path: Path) -> None:
     where = r"in .*tidy and in .*/b/classic/cpp/CartPole-v1/seed_0"
     with pytest.raises(
         ValueError,
-        match=f"two different runs are cpp on CartPole-v1, seed 0, of suite classic, {where}",
+        match=f"two runs are cpp on CartPole-v1, seed 0, of suite classic, {where}",
     ):
         load_results(tmp_path / "tidy", tmp_path / "b")
+
+
+def test_a_run_that_is_twice_below_one_folder_is_refused(tmp_path: Path) -> None:
+    for copy in ("a", "b"):
+        write_run(tmp_path / "runs" / copy, "cpp")
+    with pytest.raises(ValueError, match=r"two runs are cpp on CartPole-v1, seed 0, .*/a/.*/b/"):
+        load_results(tmp_path / "runs")
 
 
 def test_some_algorithms_and_tasks_can_be_chosen(tmp_path: Path) -> None:
