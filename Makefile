@@ -49,35 +49,44 @@ test-fast: .venv/dev
 
 # The published benchmark, from training to the tables and the figures that the documentation
 # shows; compare with `git diff results`. `sb3-cpp report results/NAME` writes a page with the rest.
-# MinAtar's seeds are fresh ones: settings were tuned on lower ones.
+# MinAtar's seeds are fresh ones: settings were tuned on lower ones. `make benchmark EXTEND=1` keeps
+# the published runs and trains only what they lack.
 MAIN := cmdqn cpp mdqn mdqn_average dqn dqn_average qrdqn cmdqn_qr
 OTHERS := cvi modqn cpi cpp_zeta_1 ppo a2c
 ALGOS := cpp cmdqn cvi mdqn modqn dqn qrdqn ppo a2c
 GAMES := MinAtar/Asterix-v1 MinAtar/Freeway-v1 MinAtar/Seaquest-v1
 TUNING := MinAtar/SpaceInvaders-v1 MinAtar/Breakout-v1
+ATARI := SpaceInvadersNoFrameskip-v4 SeaquestNoFrameskip-v4
+CONTINUOUS := Pendulum-v1 LunarLanderContinuous-v3 Hopper-v5
 SMALL := -params "policy_kwargs:{net_arch: [64, 64]}" eval_episodes:10
-GRID := $(BIN)/python scripts/benchmark.py
-publish = $(BIN)/python scripts/results.py runs/$(1) --envs $(2) $(if $(5),--reference $(5)) -o results/$(3) --force && \
-	$(BIN)/python scripts/plot.py results/$(3) -o results/$(3)/figures --formats png \
+known = $(and $(EXTEND),$(wildcard results/$(1)/runs.csv),results/$(1))
+train = $(BIN)/python scripts/benchmark.py $(2) --jobs $(JOBS) $(addprefix --published ,$(call known,$(1)))
+publish = $(BIN)/python scripts/results.py $(call known,$(2)) $$(ls -d runs/$(1) 2>/dev/null) \
+		--envs $(3) --reference $(5) -o results/$(2) --force && \
+	$(BIN)/python scripts/plot.py results/$(2) -o results/$(2)/figures --formats png \
 		--figures table1 $(4) --force
 
 benchmark: .venv/dev
-	$(GRID) caution_study --seeds 5 --jobs $(JOBS)
-	$(GRID) continuous --algos csac sac --envs Pendulum-v1 --seeds 5 -n 10000 $(SMALL) --jobs $(JOBS)
-	$(GRID) continuous --algos csac sac --envs LunarLanderContinuous-v3 --seeds 5 -n 40000 $(SMALL) --jobs $(JOBS)
-	$(GRID) continuous --algos csac sac --envs Hopper-v5 --seeds 3 -n 100000 $(SMALL) --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) --envs CartPole-v1 --seeds 5 --jobs $(JOBS)
-	$(GRID) classic --algos $(ALGOS) --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000 --jobs $(JOBS)
-	$(GRID) minatar --algos $(MAIN) --seeds 10 --first-seed 200 --jobs $(JOBS)
-	$(GRID) minatar --algos $(OTHERS) --seeds 5 --first-seed 200 --jobs $(JOBS)
-	$(GRID) ablation --envs MinAtar/Seaquest-v1 MinAtar/Breakout-v1 --seeds 5 --jobs $(JOBS)
-	$(GRID) atari_tenth --seeds 2 --jobs $(JOBS)
-	$(call publish,caution_study,$(TUNING),caution_study,falls,cmdqn)
-	$(call publish,continuous,Pendulum-v1 LunarLanderContinuous-v3 Hopper-v5,continuous,fig4,csac)
-	$(call publish,classic,CartPole-v1,cartpole,pareto)
-	$(call publish,classic,Acrobot-v1,acrobot,)
-	$(call publish,minatar,$(GAMES),minatar,pareto fig4)
-	$(call publish,ablation,MinAtar/Breakout-v1,ablation,fig5)
+	$(call train,caution_study,caution_study --seeds 5)
+	$(call train,continuous,continuous --algos csac sac --envs Pendulum-v1 --seeds 5 -n 10000 $(SMALL))
+	$(call train,continuous,continuous --algos csac sac --envs LunarLanderContinuous-v3 --seeds 5 -n 40000 $(SMALL))
+	$(call train,continuous,continuous --algos csac sac --envs Hopper-v5 --seeds 3 -n 100000 $(SMALL))
+	$(call train,cartpole,classic --algos $(ALGOS) --envs CartPole-v1 --seeds 5)
+	$(call train,acrobot,classic --algos $(ALGOS) --envs Acrobot-v1 --seeds 3 --first-seed 100 -n 30000)
+	$(call train,minatar,minatar --algos $(MAIN) --envs $(GAMES) --seeds 10 --first-seed 200)
+	$(call train,minatar,minatar --algos $(OTHERS) --envs $(GAMES) --seeds 5 --first-seed 200)
+	$(call train,minatar_tuning,minatar --algos $(MAIN) --envs $(TUNING) --seeds 10 --first-seed 200)
+	$(call train,minatar_tuning,minatar --algos $(OTHERS) --envs $(TUNING) --seeds 5 --first-seed 200)
+	$(call train,ablation,ablation --envs MinAtar/Seaquest-v1 MinAtar/Breakout-v1 --seeds 5)
+	$(call train,atari_tenth,atari_tenth --seeds 2)
+	$(call publish,caution_study,caution_study,$(TUNING),falls,cmdqn)
+	$(call publish,continuous,continuous,$(CONTINUOUS),fig4,csac)
+	$(call publish,classic,cartpole,CartPole-v1,pareto,cmdqn)
+	$(call publish,classic,acrobot,Acrobot-v1,,cmdqn)
+	$(call publish,minatar,minatar,$(GAMES),pareto fig4 falls traces,cmdqn)
+	$(call publish,minatar,minatar_tuning,$(TUNING),fig4,cmdqn)
+	$(call publish,ablation,ablation,MinAtar/Seaquest-v1 MinAtar/Breakout-v1,fig5,cpp)
+	$(call publish,atari_tenth,atari_tenth,$(ATARI),fig4 traces,cmdqn)
 
 # The paper's exact and linear studies: of each run folder, the files that are published.
 RULES_1B := cpp cvi espi espi_printed aspi cpi linear_cpp cpp_geometric span_cpp
