@@ -7,6 +7,7 @@ command again to continue. It ends with a table: how many seeds solve the task, 
 of the last model with its 95 % interval, divided by the factor of the rewards.
 """
 
+import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,7 +25,9 @@ from tqdm import tqdm
 
 from sb3_cpp import MDQN, CautiousMDQN
 from sb3_cpp.analysis.tables import markdown_table
+from sb3_cpp.checks import InvalidArgument, check_number
 from sb3_cpp.cli import CommandLine, run_command
+from sb3_cpp.files import write_text
 from sb3_cpp.threads import torch_threads
 
 
@@ -139,7 +142,12 @@ def train(cell: Cell, n_timesteps: int | None = None, episodes: int = 20) -> dic
         env = make_env(task, 1.0)
         env.reset(seed=10_000 + cell.seed)
         score, _ = evaluate_policy(model, env, n_eval_episodes=episodes)
-    return {**cell._asdict(), "return": score, "solved": score >= task.solved}
+    return {
+        **cell._asdict(),
+        "n_timesteps": n_timesteps or task.n_timesteps,
+        "return": score,
+        "solved": score >= task.solved,
+    }
 
 
 def in_order(rows: pd.DataFrame, chosen: list[Cell]) -> pd.DataFrame:
@@ -164,6 +172,14 @@ def table(rows: pd.DataFrame) -> str:
     return markdown_table([*columns, "seeds solved", "return"], lines, text=3)
 
 
+def read_rows(path: Path) -> pd.DataFrame:
+    """The rows of a comparison so far; those without a number of steps have the task's."""
+    rows = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=list(Cell._fields))
+    if "n_timesteps" not in rows:
+        rows["n_timesteps"] = [TASKS[task].n_timesteps for task in rows.task]
+    return rows
+
+
 def compare(
     out: str,
     seeds: int,
@@ -173,25 +189,36 @@ def compare(
     n_timesteps: int | None,
     jobs: int,
 ) -> int:
-    """Train what is missing in ``out``, and print the table."""
+    """Train what is missing in ``out``, and print the table; returns 1 if a run failed."""
+    check_number("--jobs", jobs, 1)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "cells.csv"
-    rows = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=list(Cell._fields))
-    finished = {Cell(*row) for row in rows[list(Cell._fields)].itertuples(index=False)}
     chosen = [
         cell for cell in cells(seeds, scale_seeds) if cell.task in tasks and cell.algorithm in algos
     ]
-    missing = [cell for cell in chosen if cell not in finished]
+    rows = read_rows(path)
+    for row in rows.itertuples():
+        if row.n_timesteps != (wanted := n_timesteps or TASKS[row.task].n_timesteps):
+            raise InvalidArgument(
+                f"{path} has runs of {row.n_timesteps:,} steps on {row.task}, these have "
+                f"{wanted:,}; choose another -o"
+            )
+    finished = {Cell(*row) for row in rows[list(Cell._fields)].itertuples(index=False)}
+    missing, failed = [cell for cell in chosen if cell not in finished], 0
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(train, cell, n_timesteps) for cell in missing]
+        futures = {pool.submit(train, cell, n_timesteps): cell for cell in missing}
         for future in tqdm(as_completed(futures), total=len(futures)):
+            if error := future.exception():
+                failed += 1
+                print(f"failed: {futures[future]}: {error}", file=sys.stderr)
+                continue
             rows = pd.DataFrame([*rows.to_dict("records"), future.result()])
-            rows.to_csv(path, index=False)
-    text = table(in_order(rows, chosen))
-    (folder / "table.md").write_text(text + "\n", encoding="utf-8")
+            write_text(path, rows.to_csv(index=False))
+    text = table(in_order(rows, chosen)) if len(rows) else "no run has ended"
+    write_text(folder / "table.md", text + "\n")
     print(text)
-    return 0
+    return 1 if failed else 0
 
 
 def main() -> int:

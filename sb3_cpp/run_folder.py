@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,46 @@ def read_record(folder: Path) -> dict[str, Any]:
 def read_config(folder: Path) -> dict[str, Any]:
     """The settings of a run."""
     return read_record(folder)["config"]
+
+
+WITHOUT_EFFECT = ("save_freq", "keep_checkpoint")  # settings that no number depends on
+
+
+def settings_differences(
+    stored: Mapping[str, Any], new: Mapping[str, Any], ignore: Sequence[str] = ()
+) -> list[str]:
+    """How the settings of two runs differ, each a ``config`` and the ``class_defaults`` for what
+    it does not set: a default that has changed since is noticed. Arguments that only one version
+    of the class has are left out.
+
+    :param stored: as :func:`read_record` gives them
+    :param new: as those
+    :param ignore: keys of the config that may differ
+    """
+    return _differences(_with_defaults(stored, new), _with_defaults(new, stored), ignore)
+
+
+def _with_defaults(record: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    own, given = (part["config"].get("hyperparameters") or {} for part in (record, other))
+    defaults, theirs = (part.get("class_defaults") or {} for part in (record, other))
+    known = {*given, *theirs}
+    values = {name: value for name, value in defaults.items() if name in known}
+    return {**record["config"], "hyperparameters": values | own}
+
+
+def _differences(
+    stored: Mapping[str, Any], new: Mapping[str, Any], ignore: Sequence[str], prefix: str = ""
+) -> list[str]:
+    found: list[str] = []
+    for key in dict.fromkeys([*stored, *new]):
+        if key in ignore or (key in stored and key in new and stored[key] == new[key]):
+            continue
+        if isinstance(stored.get(key), dict) and isinstance(new.get(key), dict):
+            found += _differences(stored[key], new[key], (), f"{prefix}{key}.")
+        else:
+            values = f"{stored.get(key, 'not set')} there, {new.get(key, 'not set')} here"
+            found.append(f"{prefix}{key}: {values}")
+    return found
 
 
 def write_status(folder: Path, **status: Any) -> None:

@@ -58,7 +58,7 @@ from sb3_cpp.analysis.sb3_folders import ZOO_LAYOUT, check_layout, is_sb3_folder
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 from sb3_cpp.files import write_text
 from sb3_cpp.metrics import largest_drawdown
-from sb3_cpp.run_folder import CONFIG, EVALUATIONS
+from sb3_cpp.run_folder import CONFIG, EVALUATIONS, WITHOUT_EFFECT, settings_differences
 
 RUNS, CURVES, ITERATIONS, CONFIGS = "runs.csv", "curves.csv", "iterations.csv", "configs.yml"
 FILES = (RUNS, CURVES, ITERATIONS, CONFIGS)
@@ -160,11 +160,13 @@ class Choice:
 
 
 def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
-    """Runs from folders of runs, of CSV files, or both.
+    """Runs from folders of runs, of CSV files, or both, in the order of suite, task, algorithm and
+    seed: intervals do not depend on the order of the paths.
 
     :param paths: folders that contain ``<suite>/<algo>/<env>/seed_<n>/`` or folders of SB3 or
         rl_zoo3 at any depth, or ``runs.csv`` and its companions. A run that is in several of them,
-        as its folder and in the CSV files made of it, is counted once
+        as its folder and in the CSV files made of it, is counted once; of a run that is finished
+        in one of them only, that one counts
     :param choice: which of them to compare; the range of a task is that of the chosen ones
     """
     if not paths:
@@ -185,6 +187,11 @@ def load_results(*paths: str | Path, choice: Choice | None = None) -> Results:
         if choice.includes(entry["algo"], entry["task"])
     ]
     ignored = tuple(name for part in loaded for name in part.ignored)
+    runs, curves, iterations = (
+        table.sort_values(CELL, kind="stable", ignore_index=True)
+        for table in (runs, curves, iterations)
+    )
+    configs.sort(key=lambda entry: (entry["suite"], entry["task"], entry["algo"]))
     return Results(assess(runs, curves), curves, iterations, configs, ignored)
 
 
@@ -195,29 +202,41 @@ class _Loaded(NamedTuple):
 
 
 def _without_copies(parts: list[_Loaded]) -> list[_Loaded]:
-    """The parts without runs that an earlier one has: a run counted twice would make every
-    interval too narrow. Different runs of one cell, or two in one folder, are refused."""
-    seen: dict[tuple[Any, ...], tuple[Any, str, _Loaded]] = {}
-    kept = []
-    for part in parts:
-        new = []
+    """Each run from one of the parts: a run counted twice would make every interval too narrow.
+    Different finished runs of one cell, or two in one folder, are refused."""
+    chosen: dict[tuple[Any, ...], tuple[Any, str, int]] = {}
+    for place, part in enumerate(parts):
         for (_, run), origin in zip(part.tables.runs.iterrows(), part.origins):
-            known, first, place = seen.setdefault(tuple(run[CELL]), (run, origin, part))
-            new.append(known is run)
-            if known is not run and (place is part or not _same_run(known, run)):
+            known, first, earlier = chosen.setdefault(tuple(run[CELL]), (run, origin, place))
+            if known is run:
+                continue
+            both = known.state == run.state == "finished"
+            if earlier == place or (both and not _same_run(known, run)):
                 raise InvalidArgument(
                     f"two runs are {run.algo} on {run.task}, seed {run.seed}, of suite "
                     f"{run.suite}, in {first} and in {origin}; name the folder of one grid"
                 )
-        kept.append(part if all(new) else part._replace(tables=_only(part.tables, new)))
-    return kept
+            if _worth(run) > _worth(known):
+                chosen[tuple(run[CELL])] = (run, origin, place)
+    return [
+        part._replace(tables=_only(part.tables, [chosen[tuple(cell)][2] == place for cell in rows]))
+        for place, part in enumerate(parts)
+        for rows in [part.tables.runs[CELL].itertuples(index=False, name=None)]
+    ]
+
+
+def _worth(run: Any) -> tuple[bool, int, bool]:
+    """Which of two copies counts: a finished one, the one that is further, the one that knows the
+    standard errors of its evaluations."""
+    return run.state == "finished", run.timesteps, bool(np.isfinite(run.oscillation_l2_denoised))
 
 
 def _same_run(one: Any, other: Any) -> bool:
+    """Whether two finished runs are copies, as far as both know their measures."""
     columns = ["n_timesteps", "timesteps", "evaluations", "episodes", *MEASURES]
     first, second = (run[columns].to_numpy(np.float64) for run in (one, other))
-    equal = np.isclose(first, second, rtol=1e-9, atol=0.0, equal_nan=True)
-    return bool(one.state == other.state and equal.all())
+    unknown = np.isnan(first) | np.isnan(second)
+    return bool((np.isclose(first, second, rtol=1e-9, atol=0.0) | unknown).all())
 
 
 def _only(tables: Tables, chosen: Sequence[bool]) -> Tables:
@@ -251,12 +270,16 @@ def _load(path: Path, choice: Choice) -> _Loaded:
             tables = _as_suite(tables, choice.suite)
         return _Loaded(tables, [str(path)] * len(tables.runs), [])
     records, ignored = [], []
-    for folder in _run_folders(path):
-        record = _read(folder, choice)
-        if record is None:
-            ignored.append(str(folder))
-        else:
+    folders = list(_run_folders(path))
+    while folders:
+        folder = folders.pop(0)
+        if (record := _read(folder, choice)) is not None:
             records.append((record, str(folder)))
+            continue
+        ignored.append(str(folder))
+        # A monitor file that lies above the runs must not hide them
+        above = (folder.resolve(), *folder.resolve().parents)
+        folders += _folders_below(folder, above)
     if not records and ignored:
         raise InvalidArgument(
             f"the algorithm and seed of {ignored[0]} cannot be told from its path; describe its "
@@ -309,7 +332,10 @@ def _run_folders(path: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     if _is_seed_folder(path) or is_sb3_folder(path):
         yield path
         return
-    above = (*above, path.resolve())
+    yield from _folders_below(path, (*above, path.resolve()))
+
+
+def _folders_below(path: Path, above: tuple[Path, ...]) -> Iterator[Path]:
     for below in sorted(entry for entry in path.iterdir() if entry.is_dir()):
         if below.resolve() not in above:
             yield from _run_folders(below, above)
@@ -370,6 +396,21 @@ def _normalise(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
         low = runs.return_low if measure in ("final_return", "auc") else 0.0
         runs[name] = (runs[measure] - low) / width
     return runs
+
+
+def unequal_settings(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """One line per algorithm and task whose seeds were trained with different settings."""
+    lines: list[str] = []
+    first: dict[tuple[str, ...], dict[str, Any]] = {}
+    for entry in configs:
+        known = first.setdefault((entry["suite"], entry["algo"], entry["task"]), entry)
+        if differences := settings_differences(known, entry, WITHOUT_EFFECT):
+            there, here = (", ".join(map(str, part["seeds"])) for part in (known, entry))
+            lines.append(
+                f"{entry['algo']} on {entry['task']}, seeds {there} and {here} have different "
+                f"settings: {'; '.join(differences[:3])}"
+            )
+    return lines
 
 
 def describe_excluded(runs: pd.DataFrame) -> list[str]:
@@ -434,8 +475,11 @@ def _drawdowns(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_csv(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> pd.DataFrame:
+    # Names are text, also one like 0.001 or None
+    kinds = dict.fromkeys(_TEXT, str)
+    unknown = {column: [""] for column in {*columns, *optional} - {"suite", "task", "algo"}}
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, dtype=kinds, keep_default_na=False, na_values=unknown)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InvalidArgument(f"{path} must be a CSV file of results ({reason})") from None
@@ -470,4 +514,4 @@ def _read_configs(path: Path) -> list[dict[str, Any]]:
         isinstance(entry, dict) and needed <= entry.keys() for entry in configs
     ):
         raise InvalidArgument(f"{path} must be a list of entries with {', '.join(sorted(needed))}")
-    return configs
+    return [{**entry, **{key: str(entry[key]) for key in CELL[:3]}} for entry in configs]

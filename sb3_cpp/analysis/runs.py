@@ -173,7 +173,9 @@ def _state(record: RunRecord, folder: Path) -> tuple[str, str]:
     status = read_status(folder)
     # The status is written every second, evaluations are rarer
     record.timesteps = max(record.timesteps, int(status.get("timesteps") or 0))
-    if is_finished(folder) or status.get("state") == "finished":
+    # A run that was to be prolonged may have the files of the shorter one
+    complete = record.timesteps >= record.n_timesteps
+    if complete and (is_finished(folder) or status.get("state") == "finished"):
         return "finished", "" if len(record.evaluations) else "has no evaluations"
     if (folder / FAILURE).is_file():
         lines = (folder / FAILURE).read_text(encoding="utf-8", errors="replace").split("\n")

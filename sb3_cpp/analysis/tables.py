@@ -22,7 +22,14 @@ from sb3_cpp.analysis.comparison import (
     unknown_noise,
     why_no_average,
 )
-from sb3_cpp.analysis.results import Choice, Results, describe_excluded, load_results, save_results
+from sb3_cpp.analysis.results import (
+    Choice,
+    Results,
+    describe_excluded,
+    load_results,
+    save_results,
+    unequal_settings,
+)
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.files import write_text
 
@@ -152,8 +159,9 @@ def table_of_all_tasks(results: Results, reference: str) -> Table | None:
 
 
 def remarks(results: Results, reference: str) -> list[str]:
-    """The reference against each other algorithm, what is not known and not averaged."""
-    lines = positions(results, reference)
+    """The reference against each other algorithm, settings that differ between seeds, what is not
+    known and not averaged."""
+    lines = positions(results, reference) + unequal_settings(results.configs)
     if unknown := unknown_noise(results):
         reason = "standard errors of the evaluations were not stored, or cannot be had of one"
         where = "; ".join(f"{algo} on {', '.join(tasks)}" for algo, tasks in unknown.items())

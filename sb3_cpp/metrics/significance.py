@@ -65,14 +65,18 @@ def permutation_p_value(
     differences = np.zeros(permutations + 1)
     for task in first:
         a, b = _samples(first[task], second[task], least=1)
-        pooled = np.tile(np.concatenate([a, b]), (permutations + 1, 1))
+        values = np.concatenate([a, b])
+        # Centred: an offset common to all scores would only add rounding
+        pooled = np.tile(values - values.mean(), (permutations + 1, 1))
         pooled[1:] = rng.permuted(pooled[1:], axis=1)  # the first row is the observed one
         differences += pooled[:, : a.size].mean(axis=1) - pooled[:, a.size :].mean(axis=1)
     # The observed split is one of the permutations, so p is never 0; the tolerance counts splits
-    # that equal it but for the order of summation.
+    # that equal it but for rounding
     distances = np.abs(differences)
-    # The tolerance counts permutations that are equal up to rounding as equally extreme
-    return float(np.mean(distances >= distances[0] * (1.0 - 1e-9)))
+    rounding = 1e-12 * max(
+        float(np.abs(part[task]).max()) for part in (first, second) for task in first
+    )
+    return float(np.mean(distances >= distances[0] * (1.0 - 1e-9) - rounding))
 
 
 def holm_correction(p_values: ArrayLike) -> NDArray[np.float64]:

@@ -15,11 +15,24 @@ from rich.live import Live
 from rich.table import Table
 
 from sb3_cpp.checks import InvalidArgument, check_number, require, suggestion
-from sb3_cpp.run_folder import FAILURE, command_line, is_finished
+from sb3_cpp.run_folder import (
+    FAILURE,
+    WITHOUT_EFFECT,
+    command_line,
+    is_finished,
+    settings_differences,
+)
 from sb3_cpp.training.algorithms import check_values, get_algorithm
 from sb3_cpp.training.pools import Cell, DaskPool, LocalPool, Pool
-from sb3_cpp.training.run import check_folder, make_model, make_run_environment
-from sb3_cpp.training.suites import RunConfig, Suite, load_suite, note_unlisted, parse_overrides
+from sb3_cpp.training.run import check_folder, make_model, make_run_environment, settings_of
+from sb3_cpp.training.suites import (
+    DEFAULTS,
+    RunConfig,
+    Suite,
+    load_suite,
+    note_unlisted,
+    parse_overrides,
+)
 
 _MAX_ROWS = 30
 _COLOURS = {"finished": "green", "running": "cyan", "failed": "red", "interrupted": "yellow"}
@@ -112,16 +125,37 @@ def leave_out_published(cells: list[Cell], folder: str) -> list[Cell]:
     require("analysis", "pandas")
     from sb3_cpp.analysis.results import load_results
 
-    runs = load_results(folder).runs
-    finished = runs[runs.state == "finished"]
+    results = load_results(folder)
+    finished = results.runs[results.runs.state == "finished"]
     known = set(finished[["suite", "task", "algo", "seed"]].itertuples(index=False, name=None))
-    missing = [
-        cell
-        for cell in cells
-        if (cell.config.suite, cell.config.env, cell.config.algo, cell.config.seed) not in known
-    ]
+    settings = {
+        (entry["suite"], entry["task"], entry["algo"], seed): entry
+        for entry in results.configs
+        for seed in entry["seeds"]
+    }
+    missing = []
+    for cell in cells:
+        config = cell.config
+        key = (config.suite, config.env, config.algo, config.seed)
+        if key not in known:
+            missing.append(cell)
+        elif differences := differences_from_published(config, settings.get(key)):
+            raise InvalidArgument(
+                f"{folder} has {config.name()} with other settings "
+                f"({'; '.join(differences[:3])}); name results with these, or none"
+            )
     print(f"{folder} has {len(cells) - len(missing)} of {len(cells)} cells", flush=True)
     return missing
+
+
+def differences_from_published(config: RunConfig, entry: dict | None) -> list[str]:
+    """How settings differ from those of published results, as far as numbers depend on them."""
+    if entry is None:
+        return []
+    own = config.plain()
+    names = {name: own[name] for name in ("suite", "algo", "env", "seed")}
+    stored = {**entry, "config": {**DEFAULTS, **entry["config"], **names}}
+    return settings_differences(stored, settings_of(config), WITHOUT_EFFECT)
 
 
 def select_unfinished(cells: list[Cell], retry: bool) -> list[Cell]:

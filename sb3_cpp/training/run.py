@@ -45,6 +45,7 @@ from sb3_cpp.run_folder import (
     is_finished,
     read_config,
     read_record,
+    settings_differences,
     write_config,
     write_status,
 )
@@ -118,19 +119,18 @@ def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) ->
             f"({error})"
         ) from None
     # An earlier version did not have some settings: they were as their defaults are
-    stored = {**DEFAULTS, **record["config"]}
-    stored_defaults = record.get("class_defaults") or {}
-    new, new_defaults = config.plain(), class_defaults(config)
-    differences = _differences(
-        _with_defaults(stored, stored_defaults, new, new_defaults),
-        _with_defaults(new, new_defaults, stored, stored_defaults),
-        ignore,
-    )
+    stored = {**record, "config": {**DEFAULTS, **record["config"]}}
+    differences = settings_differences(stored, settings_of(config), ignore)
     if differences:
         raise InvalidArgument(
             f"{folder} holds a run with another config ({'; '.join(differences[:3])}); "
             "remove it or choose another -f"
         )
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """What config.yml holds of a run, without its provenance."""
+    return {"config": config.plain(), "class_defaults": class_defaults(config)}
 
 
 def class_defaults(config: RunConfig) -> dict[str, Any]:
@@ -142,34 +142,6 @@ def class_defaults(config: RunConfig) -> dict[str, Any]:
         if name not in config.hyperparameters
         and isinstance(value, (int, float, str, bool, type(None)))
     }
-
-
-def _with_defaults(
-    config: dict[str, Any],
-    defaults: dict[str, Any],
-    other: dict[str, Any],
-    other_defaults: dict[str, Any],
-) -> dict[str, Any]:
-    """Add class defaults to a config, so that a default that has changed since is noticed; leave
-    out arguments that the other's version of the class does not have."""
-    known = {*(other.get("hyperparameters") or {}), *other_defaults}
-    values = {name: value for name, value in defaults.items() if name in known}
-    return {**config, "hyperparameters": values | (config.get("hyperparameters") or {})}
-
-
-def _differences(
-    stored: dict[str, Any], new: dict[str, Any], ignore: Sequence[str] = (), prefix: str = ""
-) -> list[str]:
-    found: list[str] = []
-    for key in dict.fromkeys([*stored, *new]):
-        if key in ignore or (key in stored and key in new and stored[key] == new[key]):
-            continue
-        if isinstance(stored.get(key), dict) and isinstance(new.get(key), dict):
-            found += _differences(stored[key], new[key], prefix=f"{prefix}{key}.")
-        else:
-            values = f"{stored.get(key, 'not set')} there, {new.get(key, 'not set')} here"
-            found.append(f"{prefix}{key}: {values}")
-    return found
 
 
 def find_checkpoint(folder: Path) -> Path | None:
@@ -429,6 +401,10 @@ class _Run:
             counters = read_counters(checkpoint)
         self.elapsed = counters["elapsed"]
         warnings = logs.truncate_logs(self.folder, counters["logs"], counters["timesteps"])
+        # Left by a failed attempt, or by the shorter run that is being extended. Before the new
+        # config: beside it they would pass for a finished run of the new length
+        for name in (FAILURE, BAD_BATCH, MODEL):
+            (self.folder / name).unlink(missing_ok=True)
         config = self.config.plain()
         if not (self.folder / CONFIG).is_file() or read_config(self.folder) != config:
             # A resumed run keeps its config.yml, with the command that started it
@@ -439,9 +415,6 @@ class _Run:
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
             self._note("warned", f": {warning}")
-        # Left by a failed attempt, or by the shorter run that is being extended
-        for name in (FAILURE, BAD_BATCH, MODEL):
-            (self.folder / name).unlink(missing_ok=True)
         return self._learn()
 
     def _learn(self) -> Outcome:

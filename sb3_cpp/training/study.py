@@ -45,6 +45,12 @@ class Dimension:
     log: bool = False
     choices: tuple[Any, ...] = ()
 
+    def plain(self) -> dict[str, Any]:
+        """As it stands in a suite, in plain values."""
+        if self.choices:
+            return {"choices": list(self.choices)}
+        return {"low": self.low, "high": self.high, "log": self.log}
+
     def suggest(self, trial: optuna.Trial) -> Any:
         if self.choices:
             # Optuna stores only plain values; lists (net_arch) are stored as text
@@ -280,12 +286,11 @@ def open_study(
     stored = study.user_attrs.get("settings")
     if stored is None:
         study.set_user_attr("settings", settings)
-    elif stored != settings:
-        different = [
-            f"{key}: {stored.get(key)} there, {value} here"
-            for key, value in settings.items()
-            if stored.get(key) != value
-        ]
+    elif different := [
+        f"{key}: {stored[key]} there, {value} here"
+        for key, value in settings.items()
+        if stored.get(key, value) != value  # an earlier version did not store some
+    ]:
         raise InvalidArgument(
             f"study {name!r} has other settings ({'; '.join(different)}); choose another --study"
         )

@@ -1,6 +1,7 @@
 """`sb3-cpp tune`: search an algorithm's hyperparameters on one environment."""
 
 import contextlib
+import math
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.metrics import oscillation
-from sb3_cpp.run_folder import MODEL, command_line, folder_name
+from sb3_cpp.run_folder import MODEL, command_line, folder_name, read_evaluations
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.run import RunFailed, RunLocked, StopRun, locked, train_run
@@ -83,21 +84,16 @@ class Search:
         }
         overrides = merge(merge(self.overrides, values), fixed)
         config = self.suite.run_config(self.algo, self.env, seed, overrides)
-        curve: list[float] = []
-
-        def record(means: list[float]) -> None:
-            curve[:] = means
-            if on_evaluation is not None:
-                on_evaluation(means)
-
         outcome = train_run(
-            config, folder=folder, show="nothing", on_evaluation=record, n_threads=1
+            config, folder=folder, show="nothing", on_evaluation=on_evaluation, n_threads=1
         )
         if outcome.state == "interrupted":
             raise KeyboardInterrupt
+        # From the folder: of a run that was finished before, nothing was evaluated now
+        returns = read_evaluations(folder)["results"]
         # Only the score is needed
         (folder / MODEL).unlink(missing_ok=True)
-        return score(curve)
+        return score([float(np.mean(episodes)) for episodes in returns])
 
     def objective(self, trial: optuna.Trial, dimensions: list[Dimension], pareto: bool) -> Any:
         """Train a trial's runs, seed by seed; returns the return, or return and oscillation."""
@@ -222,6 +218,7 @@ def tune(
         "objective": objective,
         "overrides": overrides,
         "seed": seed,
+        "space": {dimension.name: dimension.plain() for dimension in dimensions},
     }
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     rule: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
@@ -285,10 +282,14 @@ def _reevaluate(study: optuna.Study, search: Search, trial: FrozenTrial, seeds: 
     values = known.get(str(trial.number), [])
     for seed in range(FRESH_SEED + len(values), FRESH_SEED + seeds):
         folder = search.folder / "top" / f"trial_{trial.number}" / f"seed_{seed}"
-        values = [*values, search.run(hyperparameters(trial.params), seed, folder).value]
+        try:
+            value = search.run(hyperparameters(trial.params), seed, folder).value
+        except RunFailed as error:  # diverged: what does so once is not the best
+            print(f"trial {trial.number} failed with a fresh seed: {error}", flush=True)
+            value = -math.inf
+        values = [*values, value]
         study.set_user_attr("fresh", {**known, str(trial.number): values})
     print(
-        f"trial {trial.number} with {seeds} fresh seeds: "
-        f"return {np.mean(values):.1f} ± {np.std(values):.1f}",
+        f"trial {trial.number} with {seeds} fresh seeds: {tuning_report.describe(values)}",
         flush=True,
     )

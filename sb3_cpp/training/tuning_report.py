@@ -1,8 +1,9 @@
 """The results of a study: the best block as YAML, a table of trials, and figures."""
 
 import csv
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,20 @@ def best_trials(study: optuna.Study, count: int) -> list[FrozenTrial]:
     """The best by return; of a two-objective study, the best by return on its Pareto front."""
     trials = study.best_trials if len(study.directions) == 2 else complete_trials(study)
     return sorted(trials, key=lambda trial: -trial.user_attrs["return"])[:count]
+
+
+def describe(returns: Sequence[float]) -> str:
+    """Mean and standard deviation over fresh seeds; a failed one is -inf."""
+    if failed := sum(not math.isfinite(value) for value in returns):
+        return f"{failed} failed"
+    return f"return {np.mean(returns):.1f} ± {np.std(returns):.1f}"
+
+
+def fresh_return(study: optuna.Study, trial: FrozenTrial) -> float:
+    """Mean return with fresh seeds, or of the search if there were none; -inf if one failed."""
+    returns = study.user_attrs.get("fresh", {}).get(str(trial.number))
+    mean = float(np.mean(returns or [trial.user_attrs["return"]]))
+    return mean if math.isfinite(mean) else -math.inf
 
 
 def summary(study: optuna.Study) -> str:
@@ -97,17 +112,14 @@ def _write_best(
 ) -> Path:
     """The block of the trial that did best with fresh seeds, with its results as a comment."""
     fresh: dict[str, list[float]] = study.user_attrs.get("fresh", {})
-    winner = max(
-        best, key=lambda trial: np.mean(fresh.get(str(trial.number), [trial.user_attrs["return"]]))
-    )
+    winner = max(best, key=lambda trial: fresh_return(study, trial))
     comment = (
         f"# study {study.study_name}, trial {winner.number} of "
         f"{len(study.get_trials(deepcopy=False))}, found with return "
         f"{winner.user_attrs['return']:.1f}, oscillation {winner.user_attrs['oscillation']:.1f}"
     )
     if values := fresh.get(str(winner.number), []):
-        mean, spread = np.mean(values), np.std(values)
-        comment += f"; {len(values)} fresh seeds: return {mean:.1f} ± {spread:.1f}"
+        comment += f"; {len(values)} fresh seeds: {describe(values)}"
     block = {"envs": {env: {"algos": {algo: merge(fixed, hyperparameters(winner.params))}}}}
     write_text(path, f"{comment}\n{yaml.safe_dump(_rounded(block), sort_keys=False)}")
     return path

@@ -1,5 +1,6 @@
 """Many runs as one table: what is measured, and that every run is either compared or named."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,6 +197,81 @@ def test_a_run_beside_the_csv_files_made_of_it_is_counted_once(tmp_path: Path) -
     for name in ("runs", "curves", "iterations"):
         pd.testing.assert_frame_equal(getattr(mixed, name), getattr(alone, name))
     assert sorted(seed for entry in mixed.configs for seed in entry["seeds"]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("state", ["unfinished", "failed"])
+def test_a_published_run_that_was_finished_later_counts_as_it_is_now(
+    tmp_path: Path, state: str
+) -> None:
+    write_run(tmp_path / "a", "cpp", state=state, evaluations=[1.0, 2.0])
+    write_run(tmp_path / "a", "cpp", seed=1)
+    save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
+    shutil.rmtree(tmp_path / "a")
+    write_run(tmp_path / "a", "cpp")
+    for paths in (("tidy", "a"), ("a", "tidy")):
+        results = load_results(*(tmp_path / name for name in paths))
+        assert results.runs[["seed", "state"]].values.tolist() == [[0, "finished"], [1, "finished"]]
+        assert (results.curves[results.curves.series == "evaluation"].seed == 0).sum() == 4
+
+
+def test_copies_with_standard_errors_are_preferred_to_those_without(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "cpp", evaluations=[1.0, 3.0, 2.0])
+    save_results(load_results(tmp_path / "a"), tmp_path / "tidy")
+    runs, curves = (pd.read_csv(tmp_path / "tidy" / name) for name in ("runs.csv", "curves.csv"))
+    runs.assign(oscillation_l2_denoised=np.nan).to_csv(tmp_path / "tidy" / "runs.csv", index=False)
+    curves.drop(columns="standard_error").to_csv(tmp_path / "tidy" / "curves.csv", index=False)
+    for paths in (("tidy", "a"), ("a", "tidy")):
+        results = load_results(*(tmp_path / name for name in paths))
+        assert results.runs.oscillation_l2_denoised.notna().tolist() == [True]
+        of_evaluations = results.curves[results.curves.series == "evaluation"]
+        assert of_evaluations.standard_error.notna().tolist() == [True, True, True]
+
+
+def test_names_that_look_like_numbers_or_gaps_stay_names(tmp_path: Path) -> None:
+    for algo, suite in (("0.001", "2024"), ("None", "2024"), ("cpp", "None")):
+        write_run(tmp_path / "a", algo, suite=suite)
+    folders = load_results(tmp_path / "a")
+    save_results(folders, tmp_path / "tidy")
+    files = load_results(tmp_path / "tidy")
+    assert files.runs[["suite", "algo"]].values.tolist() == [
+        ["2024", "0.001"],
+        ["2024", "None"],
+        ["None", "cpp"],
+    ]
+    assert tables_as_markdown(files) == tables_as_markdown(folders)
+    assert [len(files.suite(name).configs) for name in files.suites()] == [2, 1]
+    assert len(load_results(tmp_path / "a", tmp_path / "tidy").runs) == 3
+
+
+def test_the_order_of_the_paths_does_not_matter(tmp_path: Path) -> None:
+    write_grid(tmp_path / "a", ("cpp", "dqn"), ("CartPole-v1",))
+    write_grid(tmp_path / "b", ("cpp", "dqn"), ("Acrobot-v1",))
+    one, other = (load_results(tmp_path / x, tmp_path / y) for x, y in ("ab", "ba"))
+    assert tables_as_markdown(one) == tables_as_markdown(other)
+    assert one.configs == other.configs
+
+
+def test_seeds_with_different_settings_are_named(tmp_path: Path) -> None:
+    for seed in (0, 1, 2):
+        folder = write_run(tmp_path / "runs", "cpp", seed=seed)
+        if seed == 2:
+            text = (folder / "config.yml").read_text()
+            (folder / "config.yml").write_text(text.replace("gamma: 0.99", "gamma: 0.5"))
+    lines = remarks(load_results(tmp_path / "runs"), "cpp")
+    assert lines == [
+        "cpp on CartPole-v1, seeds 0, 1 and 2 have different settings: "
+        "hyperparameters.gamma: 0.99 there, 0.5 here"
+    ]
+
+
+def test_a_monitor_file_above_the_runs_does_not_hide_them(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "monitor.csv").write_text('#{"t_start": 0.0}\nr,l,t\n1.0,10,0.5\n')
+    (tmp_path / "logs" / "round").symlink_to(tmp_path / "logs")
+    write_run(tmp_path / "logs", "cpp")
+    results = load_results(tmp_path / "logs")
+    assert results.used().algo.tolist() == ["cpp"]
+    assert results.ignored == (str(tmp_path / "logs"),)
 
 
 def test_two_different_runs_of_one_cell_are_refused(tmp_path: Path) -> None:

@@ -46,6 +46,15 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path: Path) -> None:
     assert (record.state, record.problem) == ("unfinished", "unfinished: 2,500 of 5,000 steps")
 
 
+def test_the_files_of_a_shorter_run_do_not_finish_a_longer_one(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, n_timesteps=400)
+    config = (folder / "config.yml").read_text().replace("n_timesteps: 400", "n_timesteps: 800")
+    (folder / "config.yml").write_text(config)
+    record = read_run(folder)
+    assert record is not None
+    assert (record.state, record.problem) == ("unfinished", "unfinished: 400 of 800 steps")
+
+
 def test_a_run_without_evaluations_says_so(tmp_path: Path) -> None:
     record = read_run(write_run(tmp_path, evaluations=[]))
     assert record is not None

@@ -112,6 +112,16 @@ def test_permutation_test_by_hand() -> None:
     assert permutation_p_value({"a": first, "b": second}, {"a": second, "b": first}) == 1.0
 
 
+def test_permutation_test_does_not_depend_on_an_offset() -> None:
+    """With an offset of 1e7 the differences of 0.3 are rounded; ties must stay ties."""
+    first, second = np.array([0.1, 0.2, 0.3]), np.array([0.4, 0.5, 0.6])
+    near, far = (
+        permutation_p_value({"a": first + offset}, {"a": second + offset}) for offset in (0.0, 1e7)
+    )
+    assert near == far
+    assert near == pytest.approx(0.1, abs=0.01)
+
+
 def test_permutation_test_is_that_of_scipy_on_one_task() -> None:
     rng = np.random.default_rng(5)
     a, b = rng.normal(0.0, 1.0, 5), rng.normal(1.0, 1.0, 6)

@@ -1,11 +1,14 @@
 """The grid's view of its cells."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from sb3_cpp.analysis.results import load_results, save_results
+from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.run_folder import read_evaluations, write_status
 from sb3_cpp.training.grid import (
     leave_out_published,
@@ -14,7 +17,7 @@ from sb3_cpp.training.grid import (
     select_unfinished,
 )
 from sb3_cpp.training.pools import Cell
-from sb3_cpp.training.run import train_run
+from sb3_cpp.training.run import settings_of, train_run
 from sb3_cpp.training.suites import load_suite
 from tests.analysis.synthetic_runs import write_run
 from tests.training.small_runs import small_config
@@ -46,14 +49,48 @@ def test_a_grid_is_trained_seed_by_seed(tmp_path: Path) -> None:
 def test_finished_runs_of_published_results_are_not_trained_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_run(tmp_path / "runs", "dqn", seed=1)
-    write_run(tmp_path / "runs", "cmdqn", seed=0, state="failed")
-    save_results(load_results(tmp_path / "runs"), tmp_path / "results")
     cells = cells_of(2, tmp_path)
+    publish(cells, tmp_path)
     left = leave_out_published(cells, str(tmp_path / "results"))
     (out,) = [cell for cell in cells if cell not in left]
     assert (out.config.algo, out.config.env, out.config.seed) == ("dqn", "CartPole-v1", 1)
     assert "has 1 of 8 cells" in capsys.readouterr().out
+
+
+def publish(cells: list[Cell], folder: Path) -> None:
+    """Results of two of the cells, one finished and one failed."""
+    for algo, seed, state in (("dqn", 1, "finished"), ("cmdqn", 0, "failed")):
+        (config,) = [
+            cell.config
+            for cell in cells
+            if (cell.config.algo, cell.config.seed, cell.config.env) == (algo, seed, "CartPole-v1")
+        ]
+        run = write_run(
+            folder / "runs", algo, seed=seed, n_timesteps=config.n_timesteps, state=state
+        )
+        (run / "config.yml").write_text(yaml.safe_dump(settings_of(config)))
+    save_results(load_results(folder / "runs"), folder / "results")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ({"gamma": 0.5}, "hyperparameters.gamma: 0.99 there, 0.5 here"),
+        ({"n_timesteps": 77}, "n_timesteps: 50000 there, 77 here"),
+        ({"save_freq": 5000}, ""),  # no number depends on it
+    ],
+)
+def test_published_runs_with_other_settings_are_refused(
+    tmp_path: Path, overrides: dict[str, Any], named: str
+) -> None:
+    publish(cells_of(2, tmp_path), tmp_path)
+    suite, results = load_suite("classic"), str(tmp_path / "results")
+    cells = make_cells(suite, ["dqn"], ["CartPole-v1"], range(2), overrides, tmp_path)
+    if not named:
+        assert len(leave_out_published(cells, results)) == 1
+        return
+    with pytest.raises(InvalidArgument, match=f"other settings .*{named}"):
+        leave_out_published(cells, results)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import yaml
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_cpp import DeepCPP
+from sb3_cpp.analysis.results import load_results
 from sb3_cpp.checkpointing import store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training import logs, run
@@ -205,6 +206,32 @@ def test_a_run_can_be_prolonged(tmp_path: Path) -> None:
     assert longer.timesteps >= 800
     assert yaml.safe_load((first.folder / "config.yml").read_text())["config"]["n_timesteps"] == 800
     assert (first.folder / "model.zip").is_file()
+
+
+@pytest.mark.parametrize("place", ["write_config", "_note", "_make_callbacks"])
+def test_a_run_that_dies_while_it_is_prolonged_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(*args: Any, **kwargs: Any) -> None:
+        raise Killed
+
+    first = train_run(small_config(), tmp_path, show="nothing")
+    longer = small_config(n_timesteps=800)
+    owner = run if place.startswith("write") else run._Run
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, place, die)
+        with pytest.raises(Killed):
+            train_run(longer, tmp_path, show="nothing", start_from=first.folder)
+    left = load_results(tmp_path).runs.iloc[0]
+    # Its config.yml was not replaced yet, or it is a part of the longer run
+    assert (left.n_timesteps, left.state) in ((600, "finished"), (800, "unfinished"))
+    outcome = train_run(longer, tmp_path, show="nothing", start_from=first.folder)
+    assert (outcome.state, outcome.timesteps) == ("finished", 800)
+    ended = load_results(tmp_path).runs.iloc[0]
+    assert (ended.n_timesteps, ended.timesteps, ended.state) == (800, 800, "finished")
 
 
 @pytest.mark.parametrize("name", ["model.zip", "best_model.zip"])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.training.small_runs import FLAGS
+from tests.training.small_runs import FLAGS, PARAMS
 
 optuna = pytest.importorskip("optuna", reason="needs the extra tune")
 
@@ -18,7 +18,7 @@ from optuna.trial import TrialState  # noqa: E402
 
 from sb3_cpp.checks import InvalidArgument  # noqa: E402
 from sb3_cpp.training import tune as tune_module  # noqa: E402
-from sb3_cpp.training.run import Outcome  # noqa: E402
+from sb3_cpp.training.run import Outcome, RunFailed  # noqa: E402
 from sb3_cpp.training.study import (  # noqa: E402
     hyperparameters,
     is_fixed,
@@ -195,6 +195,7 @@ def test_an_interrupted_trial_goes_on_in_its_folder(
         if len(folders) == 1:
             return Outcome("interrupted", folder, 50)
         on_evaluation([1.0])
+        write_evaluations(folder, [[1.0]])
         return Outcome("finished", folder, 100)
 
     monkeypatch.setattr(tune_module, "train_run", train)
@@ -206,6 +207,67 @@ def test_an_interrupted_trial_goes_on_in_its_folder(
         run_trials(study, objective, 2, print)
     run_trials(study, objective, 2, print)
     assert [folder.parent.name for folder in folders] == ["trial_0", "trial_0", "trial_2"]
+
+
+def write_evaluations(folder: Path, results: list[list[float]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    steps = np.arange(1, len(results) + 1)
+    lengths = np.ones_like(results)
+    np.savez(folder / "evaluations.npz", timesteps=steps, results=results, ep_lengths=lengths)
+
+
+def small_search(folder: Path) -> Any:
+    overrides = dict(PARAMS, eval_episodes=1)
+    return tune_module.Search(
+        load_suite("classic"), "cpp", "CartPole-v1", 200, (0,), overrides, folder
+    )
+
+
+def test_a_run_that_was_finished_before_has_its_score(tmp_path: Path) -> None:
+    """Killed between the end of its training and the removal of its model."""
+    search = small_search(tmp_path)
+    trained = search.run({}, 0, tmp_path / "seed_0")
+    (tmp_path / "seed_0" / "model.zip").write_bytes(b"")
+    assert search.run({}, 0, tmp_path / "seed_0") == trained
+    assert np.isfinite(trained.value)
+
+
+def test_a_trial_that_fails_with_a_fresh_seed_is_not_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = make_study(tmp_path)
+    for value in (1.0, 2.0):
+        trial = study.ask({"alpha": optuna.distributions.FloatDistribution(0.0, 1.0)})
+        trial.set_user_attr("return", value)
+        trial.set_user_attr("oscillation", 0.0)
+        study.tell(trial, value)
+
+    def run(search: Any, values: dict[str, Any], seed: int, folder: Path) -> Any:
+        if "trial_1" in str(folder):
+            raise RunFailed("diverged")
+        return score([3.0])
+
+    monkeypatch.setattr(tune_module.Search, "run", run)
+    tune_module._reevaluate_best(study, small_search(tmp_path), top=2, seeds=2)
+    assert "trial 1 with 2 fresh seeds: 2 failed" in capsys.readouterr().out
+    best = (tmp_path / "best.yml").read_text()
+    assert best.startswith("# study s, trial 0 of 2, found with return 1.0")
+    assert "2 fresh seeds: return 3.0 ± 0.0" in best
+
+
+def test_a_study_is_not_continued_with_another_search_space(tmp_path: Path) -> None:
+    def search(choices: list[int]) -> int:
+        path = tmp_path / "mine.yml"
+        spec = {"algos": {"cpp": {}}, "envs": {"CartPole-v1": {}}}
+        spec["search"] = {"cpp": {"alpha": {"choices": choices}}}
+        path.write_text(yaml.safe_dump(spec))
+        sizes = {"trials": 1, "n_timesteps": 200, "suite": str(path), "top": 0}
+        params = [*FLAGS, "eval_episodes:1"]
+        return tune("cpp", "CartPole-v1", **sizes, params=params, root=str(tmp_path))
+
+    assert search([0.1, 0.2]) == 0
+    with pytest.raises(InvalidArgument, match=r"other settings .*space: .*0\.3"):
+        search([0.1, 0.2, 0.3])
 
 
 def test_the_score_is_the_end_of_the_curve_and_its_falls() -> None:
