@@ -60,7 +60,7 @@ STYLES = {
     "cpi_spi": Style("DeepCPI (ζ of A-SPI)", "#E2A078", (0, (7, 1, 2, 1)), "d"),
     "dqn_average": Style("DQN (averaged)", "#880077", (0, (2, 1, 1, 1)), r"$\clubsuit$"),
     "cpp_munchausen_typical": Style("DeepCPP of 0.1.0", "#800033", (0, (7, 1)), r"$\bigstar$"),
-    "cpp_paper": Style("DeepCPP (α = 0.0746)", "#4422DD", (0, (9, 2, 2, 2)), "8"),
+    "mdqn_average": Style("MDQN (averaged)", "#4422DD", (0, (9, 2, 2, 2)), "8"),
     "csac": Style("CautiousSAC", "#E0507A", (0, (5, 2)), r"$\spadesuit$"),
     "sac": Style("SAC", "#003380", (0, (3, 3)), r"$\heartsuit$"),
     "td3": Style("TD3", "#B88A00", (0, (6, 1, 2, 1)), r"$\diamondsuit$"),

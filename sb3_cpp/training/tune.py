@@ -12,7 +12,14 @@ import numpy as np
 
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number
 from sb3_cpp.metrics import oscillation
-from sb3_cpp.run_folder import MODEL, command_line, folder_name, read_evaluations
+from sb3_cpp.run_folder import (
+    CONFIG,
+    MODEL,
+    command_line,
+    folder_name,
+    read_evaluations,
+    write_config,
+)
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.training.grid import check_buildable
 from sb3_cpp.training.run import RunFailed, RunLocked, StopRun, locked, train_run
@@ -40,7 +47,6 @@ except ImportError as error:
     ) from None
 
 EVALUATIONS = 10  # per run
-FRESH_SEED = 10_000  # first seed of the re-evaluation; the search uses 0, 1, ...
 
 
 @dataclass(frozen=True)
@@ -225,6 +231,9 @@ def tune(
     if pruner == "median":
         rule = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=EVALUATIONS // 3)
     opened = open_study(name, open_storage(storage, folder, heartbeat), seed, settings, rule)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CONFIG).is_file():  # of the worker that begins, with its command
+        write_config(folder, settings)
     dashboard = shlex.quote(storage_address(storage, folder))
     print(
         f"study {name}: {trials} trials of {n_timesteps:,} steps, {seeds_per_trial} seed(s) each, "
@@ -280,7 +289,7 @@ def _reevaluate(study: optuna.Study, search: Search, trial: FrozenTrial, seeds: 
     """Train a trial with new seeds: what is best among many is partly luck."""
     known: dict[str, list[float]] = study.user_attrs.get("fresh", {})
     values = known.get(str(trial.number), [])
-    for seed in range(FRESH_SEED + len(values), FRESH_SEED + seeds):
+    for seed in range(tuning_report.FRESH_SEED + len(values), tuning_report.FRESH_SEED + seeds):
         folder = search.folder / "top" / f"trial_{trial.number}" / f"seed_{seed}"
         try:
             value = search.run(hyperparameters(trial.params), seed, folder).value

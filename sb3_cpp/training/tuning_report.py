@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import optuna
+import pandas as pd
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,6 +17,7 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from sb3_cpp.analysis.style import label_axes, new_row, save_figure
+from sb3_cpp.analysis.tables import TABLES, Table, as_markdown
 from sb3_cpp.files import write_text
 from sb3_cpp.metrics import pareto_front
 from sb3_cpp.training.study import hyperparameters
@@ -23,6 +25,7 @@ from sb3_cpp.training.suites import merge
 
 _POINT, _BEST, _PRUNED = "#0072B2", "#D55E00", "#999999"
 _MIN_FOR_IMPORTANCE = 8
+FRESH_SEED = 10_000  # first seed of the re-evaluation; the search uses 0, 1, ...
 
 
 def complete_trials(study: optuna.Study) -> list[FrozenTrial]:
@@ -79,7 +82,12 @@ def write(
     """
     paths = [_write_trials(study, folder / "trials.csv")]
     if best:
+        fresh = fresh_returns(study)
+        fresh.to_csv(folder / "fresh.csv", index=False)
+        write_text(folder / TABLES, as_markdown(tables(pd.read_csv(paths[0]), fresh)))
         paths += [
+            folder / "fresh.csv",
+            folder / TABLES,
             _write_best(study, folder / "best.yml", env, algo, best, fixed or {}),
             _plot_history(study, folder / "history.png"),
             _plot_pareto(study, folder / "pareto.png"),
@@ -87,6 +95,47 @@ def write(
         if len(complete_trials(study)) >= _MIN_FOR_IMPORTANCE:
             paths.append(_plot_importance(study, folder / "importance.png"))
     return paths
+
+
+def fresh_returns(study: optuna.Study) -> pd.DataFrame:
+    """A row per run of the re-evaluation; a failed one has -inf."""
+    rows = [
+        {"trial": int(number), "seed": FRESH_SEED + i, "return": value}
+        for number, returns in study.user_attrs.get("fresh", {}).items()
+        for i, value in enumerate(returns)
+    ]
+    return pd.DataFrame(rows, columns=["trial", "seed", "return"])
+
+
+def tables(trials: pd.DataFrame, fresh: pd.DataFrame) -> list[Table]:
+    """How the trials ended, and the best of them: in the search and with fresh seeds.
+
+    :param trials: trials.csv
+    :param fresh: fresh.csv
+    """
+    counts = trials.state.str.lower().value_counts()
+    complete = trials[trials.state == "COMPLETE"].set_index("number")
+    spread = complete["return"].quantile([0.0, 0.25, 0.5, 0.75, 1.0])
+    names = ("trials", "lowest return", "quartile", "median", "quartile", "highest")
+    row = [", ".join(f"{count} {state}" for state, count in counts.items())]
+    found = [Table("The search", names, [[*row, *(f"{value:.1f}" for value in spread)]])]
+    chosen = list(dict.fromkeys(fresh.trial))
+    if chosen:
+        dimensions = list(complete.columns[3:])
+        rows = []
+        for number in chosen:
+            returns = fresh.loc[fresh.trial == number, "return"]
+            trial = complete.loc[number]
+            values = [
+                f"{trial[name]:.3g}" if isinstance(trial[name], float) else str(trial[name])
+                for name in dimensions
+            ]
+            measures = [f"{trial['return']:.1f}", f"{trial['oscillation']:.1f}"]
+            rows.append([str(number), *values, *measures, str(len(returns)), describe(returns)])
+        columns = ("trial", *dimensions, "return", "oscillation", "fresh seeds", "with them")
+        title = "The best trials, in the search and with seeds that it has not seen"
+        found.append(Table(title, columns, rows, text=1 + len(dimensions)))
+    return found
 
 
 def _write_trials(study: optuna.Study, path: Path) -> Path:

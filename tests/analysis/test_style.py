@@ -70,7 +70,7 @@ def test_colours_of_the_benchmark_can_be_told_apart(eye: np.ndarray) -> None:
         "ppo",
         "a2c",
         "dqn_average",
-        "cpp_paper",
+        "mdqn_average",
         "cpp_munchausen_typical",
         "a_variant",
         "another",

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
+from sb3_cpp.analysis.tables import as_markdown
 from tests.training.small_runs import FLAGS, PARAMS
 
 optuna = pytest.importorskip("optuna", reason="needs the extra tune")
@@ -18,6 +20,7 @@ from optuna.trial import TrialState  # noqa: E402
 
 from sb3_cpp.checks import InvalidArgument  # noqa: E402
 from sb3_cpp.training import tune as tune_module  # noqa: E402
+from sb3_cpp.training import tuning_report  # noqa: E402
 from sb3_cpp.training.run import Outcome, RunFailed  # noqa: E402
 from sb3_cpp.training.study import (  # noqa: E402
     hyperparameters,
@@ -329,6 +332,14 @@ def test_a_search_ends_with_a_block_to_paste_and_goes_on(
     assert {"best.yml", "trials.csv", "history.png", "importance.png", "pareto.png"} <= {
         p.name for p in folder.iterdir()
     }
+    settings = yaml.safe_load((folder / "config.yml").read_text())
+    assert settings["config"]["n_timesteps"] == 200
+    assert "command" in settings["provenance"]
+    trials, fresh = (pd.read_csv(folder / name) for name in ("trials.csv", "fresh.csv"))
+    assert len(trials) == 9
+    assert fresh.seed.tolist() == [10_000] * len(fresh)
+    shown = as_markdown(tuning_report.tables(trials, fresh))
+    assert (folder / "tables.md").read_text() == shown
     block = yaml.safe_load((folder / "best.yml").read_text())["envs"]["CartPole-v1"]["algos"]["cpp"]
     load_suite("classic").run_config("cpp", "CartPole-v1", 0, block)
     assert {
