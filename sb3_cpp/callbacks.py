@@ -85,7 +85,7 @@ class IterationCallback(BaseCallback):
         states, key = self.model.callback_states, "/".join(self.path.absolute().parts[-3:])
         if self.model.num_timesteps == 0:
             states.pop(key, None)
-            if self.overwrite:
+            if self.overwrite and self.model.iteration == 0:  # else a second learn() appends
                 self.path.unlink(missing_ok=True)
         continues_this_file = self.model.resumed and key in states
         self._state = states.setdefault(key, {"written": self.model.iteration, "returns": []})

@@ -220,6 +220,16 @@ def test_a_run_again_may_overwrite_the_file_of_the_first(tmp_path):
     assert pd.read_csv(tmp_path / "iterations.csv")["K"].tolist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_second_learn_appends_to_the_rows_of_the_first(tmp_path, overwrite):
+    model = make()
+    for _ in range(2):
+        model.learn(210, callback=IterationCallback(tmp_path, overwrite=overwrite))
+    rows = pd.read_csv(tmp_path / "iterations.csv")["K"].tolist()
+    assert rows == list(range(1, model.iteration + 1))
+    assert len(rows) > 3
+
+
 @pytest.mark.parametrize("name", ["n_eval_episodes", "eval_every"])
 def test_numbers_that_are_not_whole_are_refused(name, tmp_path):
     with pytest.raises(ValueError, match=rf"{name} must be a whole number .*, got 2\.7"):

@@ -64,6 +64,7 @@ from sb3_cpp.deep.saving import (
     plain_values,
     refusing_old_files,
     saved_as,
+    without_foreign_optimizer,
 )
 from sb3_cpp.regularization import log_boltzmann
 from sb3_cpp.threads import numpy_threads
@@ -83,6 +84,11 @@ def _say_what_n_steps_leave_out(algorithm: str, n_steps: int) -> None:
         "steps",
         file=sys.stderr,
     )
+
+
+def _batch_length(observations: th.Tensor | dict[str, th.Tensor]) -> int:
+    parts = [observations] if isinstance(observations, th.Tensor) else [*observations.values()]
+    return len(parts[0])
 
 
 class RegularizedDQN(DQN):
@@ -263,10 +269,16 @@ class RegularizedDQN(DQN):
                 self._preprocessor = Preprocessor(self.q_net)
                 unchanged = type(self).predict is RegularizedDQN.predict and not self._has_modes
                 self._acts_fast = unchanged and acts_greedily(self.policy, self._acting_network())
-            if self._acts_fast and NumpyNetwork.supports(self._acting_network(), self.n_envs):
-                self._numpy_network = NumpyNetwork(self._acting_network())
+            self._make_numpy_network()
         if isinstance(self.policy, MlpPolicy):  # after the layout in memory is settled
             self.policy.start_average(self.averaging)
+
+    def _make_numpy_network(self) -> None:
+        """Let a small network act in numpy."""
+        acting = self._acting_network()
+        possible = self._acts_fast and NumpyNetwork.supports(acting, self.n_envs)
+        if possible and self._numpy_network is None:
+            self._numpy_network = NumpyNetwork(acting)
 
     def _uses_default_buffer(self) -> bool:
         one_tensor = not isinstance(self.observation_space, spaces.Dict)
@@ -507,22 +519,25 @@ class RegularizedDQN(DQN):
         As DQN's ``predict``. Deterministic actions are the policy's; others are epsilon-greedy, or
         sampled with ``behaviour="boltzmann"``.
 
-        :param action_masks: True for valid actions, shape (n_actions,) or (n_envs, n_actions)
+        :param action_masks: True for valid actions, shape (n_actions,) for all observations or
+            (n_envs, n_actions)
         """
         sample = self.behaviour == "boltzmann" and not deterministic
         if not sample and action_masks is None:
             return super().predict(observation, state, episode_start, deterministic)
         explore = not sample and not deterministic and np.random.rand() < self.exploration_rate
-        if explore and action_masks is not None:
-            actions = masks.sample(self.action_space, np.atleast_2d(action_masks))
-            return actions if np.ndim(action_masks) > 1 else actions[0], state
         obs, is_vectorized = self.policy.obs_to_tensor(observation)
+        rows = None
+        if action_masks is not None:
+            rows = masks.broadcast(action_masks, _batch_length(obs), self._n_actions)
+        if explore and rows is not None:
+            actions = masks.sample(self.action_space, rows)
+            return actions if is_vectorized else actions[0], state
         self.policy.set_training_mode(False)
         with th.no_grad():
             values = q_values(self._network(deterministic)(obs))
-            if action_masks is not None:
-                valid = th.as_tensor(np.atleast_2d(action_masks), device=self.device)
-                values = masks.apply(values, valid.bool())
+            if rows is not None:
+                values = masks.apply(values, th.as_tensor(rows, device=self.device))
             if sample:
                 policy = log_boltzmann(values, self.behaviour_temperature).exp()
                 actions = th.multinomial(policy, 1).flatten().cpu().numpy()
@@ -563,7 +578,8 @@ class RegularizedDQN(DQN):
         values = np.atleast_2d(self._evaluate(observation, self._network(deployed)))
         given = th.as_tensor(values)
         if action_masks is not None:
-            given = masks.apply(given, th.as_tensor(np.atleast_2d(action_masks)).bool())
+            rows = masks.broadcast(action_masks, len(given), self._n_actions)
+            given = masks.apply(given, th.as_tensor(rows))
         if type(self).behaviour_temperature is RegularizedDQN.behaviour_temperature:
             policy = F.one_hot(given.argmax(-1), self._n_actions).to(given)
         else:
@@ -674,8 +690,11 @@ class RegularizedDQN(DQN):
         result = super()._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
+        self._make_numpy_network()  # a copied model has none
         self._mask_source = masks.start(self, env_was_reset)
         self._compile_now = compiled.wanted(self)
+        if self._compiled is not None and self._compiled.is_outdated():
+            self._compiled = None
         self.resumed = state.restore_pending(self)
         return result
 
@@ -690,6 +709,11 @@ class RegularizedDQN(DQN):
         :param env: an environment built as in the saved run; without it, one is made from its id
         """
         return checkpointing.resume(cls, path, env)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: what holds tensors of this very model is made again."""
+        own = ("_compiled", "_fused_adam", "_numpy_network")
+        return {**self.__dict__, **{name: None for name in own if name in self.__dict__}}
 
     def save_weights(self, path: str | Path) -> None:
         """Write the networks only, to share: such a file cannot run code when it is loaded."""
@@ -725,8 +749,11 @@ class RegularizedDQN(DQN):
             parts = load_from_zip_file(parts, device=device, load_data=False)[1]
         if self._loading:
             check_quantiles(self, parts)
+        if self._loading or not exact_match:
             parts = fit_average(self, parts)
-            self._loading = False
+        self._loading = False
+        if not exact_match:
+            parts = without_foreign_optimizer(self, parts)
         fused = [group.get("fused") for group in self.policy.optimizer.param_groups]
         super().set_parameters(parts, exact_match, device)
         # The fast path belongs to this model, not to the one that was saved

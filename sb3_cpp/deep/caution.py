@@ -121,8 +121,8 @@ class Caution:
         if self._rule is not None and "zeta" in state:
             self.zeta = float(state["zeta"])
         for name in ("mean", "maximum"):
-            if name in state and not state[name].isnan():
-                setattr(self.tracker, name, state[name].clone())
+            if name in state:
+                setattr(self.tracker, name, None if state[name].isnan() else state[name].clone())
 
 
 class RewardScale:
@@ -179,8 +179,16 @@ class RewardScale:
 
 
 def name_of_rule(rule: Rule) -> str:
-    """``module:function``, under which a function given as zeta is saved."""
-    return f"{rule.__module__}:{getattr(rule, '__qualname__', type(rule).__qualname__)}"
+    """``module:function``, under which a function given as zeta is saved. Other callables have no
+    name that leads back to them: theirs says what to do when it is loaded."""
+    kind = type(rule)
+    module = getattr(rule, "__module__", kind.__module__)
+    name = f"{module}:{getattr(rule, '__qualname__', kind.__qualname__)}"
+    try:
+        named = rule_from_name(name) is rule
+    except InvalidArgument:  # a lambda, or a function inside another
+        named = True
+    return name if named else f"{name} (no function of a module)"
 
 
 def rule_from_name(name: str) -> Rule:

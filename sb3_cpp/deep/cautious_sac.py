@@ -1,5 +1,8 @@
 """Cautious SAC: caution for continuous actions."""
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -106,7 +109,8 @@ class CautiousSAC(SAC):
     :param kl_coef: weight of the KL in units of the entropy coefficient, >= 0. It follows an
         automatic ``ent_coef``, and so the scale of the reward; the share of the KL is
         ``alpha = kl_coef / (1 + kl_coef)``
-    :param iteration_interval: environment steps of one iteration
+    :param iteration_interval: environment steps of one iteration, which ends with the gradient
+        steps after them: with a longer rollout (``train_freq``) an iteration is a rollout
     :param zeta: mixing coefficient of the new policy: "typical" is E-SPI's ``A / (delta * range)``
         measured on batches, with the mean L1 distance of the policies (its bound by the KL) for
         delta and the standard deviation of the advantages for their range; or a function of
@@ -221,18 +225,19 @@ class CautiousSAC(SAC):
             if self.use_sde:
                 self.actor.reset_noise()
 
-            # Action by the current actor, and its distance to the previous policy
-            actions, log_prob = self.actor.action_log_prob(samples.observations)
-            log_prob = log_prob.reshape(-1, 1)
-            policy = self.actor.action_dist.distribution
-            with th.no_grad():
-                previous = gaussian(self.policy.previous_actor, samples.observations)
-            kl = gaussian_kl(policy, previous)
+            with self._refusing_nan(samples):
+                # Action by the current actor, and its distance to the previous policy
+                actions, log_prob = self.actor.action_log_prob(samples.observations)
+                log_prob = log_prob.reshape(-1, 1)
+                policy = self.actor.action_dist.distribution
+                with th.no_grad():
+                    previous = gaussian(self.policy.previous_actor, samples.observations)
+                kl = gaussian_kl(policy, previous)
 
-            ent_coef, values = self._update_ent_coef(log_prob)
-            with th.no_grad():
-                target = self._target(samples, ent_coef)
-            penalty = ent_coef * (log_prob + self.kl_coef * kl)
+                ent_coef = self._ent_coef()
+                with th.no_grad():
+                    target = self._target(samples, ent_coef)
+                penalty = ent_coef * (log_prob + self.kl_coef * kl)
 
             # Optimize the critics; stop before their or the actor's weights change if a loss is
             # not finite
@@ -240,6 +245,7 @@ class CautiousSAC(SAC):
             critic_loss = 0.5 * sum(F.mse_loss(prediction, target) for prediction in predictions)
             assert isinstance(critic_loss, th.Tensor)
             self._check_finite(critic_loss, penalty.mean(), samples)
+            values = {"ent_coef": ent_coef.item(), **self._update_ent_coef(log_prob)}
             self.critic.optimizer.zero_grad()
             critic_loss.backward()
             self.critic.optimizer.step()
@@ -272,17 +278,22 @@ class CautiousSAC(SAC):
             if name != "timesteps":
                 self.logger.record(f"cpp/{name}", quantity)
 
-    def _update_ent_coef(self, log_prob: th.Tensor) -> tuple[th.Tensor, dict[str, float]]:
-        """The entropy coefficient of this gradient step, and what to log; a learned one moves."""
+    def _ent_coef(self) -> th.Tensor:
+        """The entropy coefficient of this gradient step."""
         if self.ent_coef_optimizer is None or self.log_ent_coef is None:
-            return self.ent_coef_tensor, {"ent_coef": self.ent_coef_tensor.item()}
-        ent_coef = th.exp(self.log_ent_coef.detach())
+            return self.ent_coef_tensor
+        return th.exp(self.log_ent_coef.detach())
+
+    def _update_ent_coef(self, log_prob: th.Tensor) -> dict[str, float]:
+        """Move a learned entropy coefficient; returns what to log."""
+        if self.ent_coef_optimizer is None or self.log_ent_coef is None:
+            return {}
         assert isinstance(self.target_entropy, float)
         loss = -(self.log_ent_coef * (log_prob + self.target_entropy).detach()).mean()
         self.ent_coef_optimizer.zero_grad()
         loss.backward()
         self.ent_coef_optimizer.step()
-        return ent_coef, {"ent_coef": ent_coef.item(), "ent_coef_loss": loss.item()}
+        return {"ent_coef_loss": loss.item()}
 
     def _target(self, samples: ReplayBufferSamples, ent_coef: th.Tensor) -> th.Tensor:
         """``r + gamma (1-d) [ Q-(s',a') - ent_coef (log pi(a'|s') + kl_coef KL(pi || pi-)) ]``."""
@@ -294,6 +305,16 @@ class CautiousSAC(SAC):
         # With n-step returns the discount is gamma**n_steps
         discounts = samples.discounts if samples.discounts is not None else self.gamma
         return samples.rewards + (1 - samples.dones) * discounts * values
+
+    @contextmanager
+    def _refusing_nan(self, samples: ReplayBufferSamples) -> Iterator[None]:
+        """torch's distributions refuse NaN, from observations or weights, before a loss has it."""
+        try:
+            yield
+        except ValueError:
+            nan = th.tensor(math.nan)
+            self._check_finite(nan, nan, samples)
+            raise
 
     def _check_finite(
         self, critic_loss: th.Tensor, penalty: th.Tensor, samples: ReplayBufferSamples

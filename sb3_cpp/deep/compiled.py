@@ -10,14 +10,17 @@ gradient steps would be frozen into the graph, so those come in as tensors: the 
 step count, and what ``_coefficients`` returns (zeta).
 """
 
+import inspect
 import math
 import shutil
 import sys
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch as th
+from stable_baselines3 import DQN
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TrainFrequencyUnit
 from torch import nn
 
@@ -75,9 +78,12 @@ class CompiledUpdate:
         self._counters = [group.counter for group in groups]
         self._targets = [[p.detach() for p in target.parameters()] for _, target in pairs]
         self._optimizer_state = model.policy.optimizer.state
+        self._constants = constants(model)
+        if not all(p.requires_grad for part in model._online_parameters for p in part):
+            raise CannotCompile("some of its weights are frozen")
         device = self._online[0][0].device
         self._m, self._M = th.zeros((), device=device), th.zeros((), device=device)
-        self._batch_size = len(samples.rewards)
+        self._shapes = _shapes(samples)
         self.totals = th.zeros(0, device=device)  # sums of losses and norms
         self.finite = th.ones((), dtype=th.bool, device=device)
         self._coefficients = th.zeros(len(model._coefficients()), device=device)
@@ -87,9 +93,13 @@ class CompiledUpdate:
         self._compiled = self._compile(samples)
 
     def fits(self, samples: ReplayBufferSamples) -> bool:
-        """Whether the graph is for this batch size and for the tensors the model has now."""
+        """Whether the graph is for batches of this shape and for the tensors the model has now."""
         same_state = self._optimizer_state is self._model.policy.optimizer.state
-        return same_state and len(samples.rewards) == self._batch_size
+        return same_state and _shapes(samples) == self._shapes
+
+    def is_outdated(self) -> bool:
+        """Whether numbers of the model that are constants of the graph have changed."""
+        return constants(self._model) != self._constants
 
     def start(self, gradient_steps: int) -> None:
         """Before the gradient steps of one ``train()``. Copies only what has changed."""
@@ -257,6 +267,35 @@ class CompiledUpdate:
         return ok
 
 
+# Arguments of ours that the graph does not contain, or gets as tensors
+_OUTSIDE = {"zeta", "averaging", "behaviour", "fast", "precision", "compile"}
+
+
+@cache
+def _names_of_constants(kind: type) -> tuple[str, ...]:
+    """Arguments of an algorithm's class that its targets and losses may read as numbers."""
+    own = chain(
+        *(
+            inspect.signature(parent).parameters
+            for parent in kind.__mro__[:-1]
+            if issubclass(parent, DQN)
+        )
+    )
+    ours = dict.fromkeys(own).keys() - inspect.signature(DQN).parameters.keys() - _OUTSIDE
+    return ("gamma", "max_grad_norm", *sorted(ours))
+
+
+def constants(model: "RegularizedDQN") -> list[Any]:
+    """What a graph traced now contains as constants, and which weights it would train."""
+    numbers = [getattr(model, name, None) for name in _names_of_constants(type(model))]
+    settings = [
+        (group["betas"], group["eps"], group["weight_decay"])
+        for group in model.policy.optimizer.param_groups
+    ]
+    trained = [p.requires_grad for part in model._online_parameters for p in part]
+    return [*(n for n in numbers if isinstance(n, (int, float, str))), *settings, *trained]
+
+
 def wanted(model: "RegularizedDQN") -> bool:
     """Whether the gradient steps of a ``learn()`` that begins now are compiled."""
     frequency, unit = model.train_freq  # type: ignore[misc]
@@ -279,15 +318,26 @@ def wanted(model: "RegularizedDQN") -> bool:
 def gradient_steps(model: "RegularizedDQN", count: int, batch_size: int) -> dict[str, float] | None:
     """Compiled gradient steps, on batches drawn at once; returns mean losses and gradient norm.
 
-    None where the eager way is to be taken: the first time, which makes Adam's state, with hooks on
-    the networks, or where this model cannot be compiled.
+    None where the eager way is to be taken: the first time, which makes Adam's state and measures
+    the first advantages, with hooks on the networks, or where this model cannot be compiled.
     """
-    if not model._compile_now or model._n_updates == 0:
+    if not model._compile_now or not model.policy.optimizer.state:
+        return None
+    if model.caution is not None and model.caution.tracker.mean is None:
         return None
     if must_call(*chain(*model._network_pairs())):
         return None
+    if model._compiled is not None and model._compiled.is_outdated():
+        name = type(model).__name__
+        print(
+            f"{name} goes on without its compiled gradient step: its arguments or frozen weights "
+            "have changed since learn() began",
+            file=sys.stderr,
+        )
+        model._compile_now, model._compiled = False, None
+        return None
     assert model.replay_buffer is not None
-    generator: Any = np.random.get_state() if model._compiled is None else None
+    generator: Any = np.random.get_state()
     samples = model.replay_buffer.sample(batch_size * count)
     batches = [samples] if count == 1 else split(samples, batch_size)
     if model._compiled is None or not model._compiled.fits(batches[0]):
@@ -345,6 +395,10 @@ def split(samples: ReplayBufferSamples, batch_size: int) -> list[ReplayBufferSam
         ReplayBufferSamples(*(None if part is None else part[i] for part in parts))  # type: ignore[arg-type]
         for i in range(count)
     ]
+
+
+def _shapes(samples: ReplayBufferSamples) -> list[tuple[th.Size, th.dtype]]:
+    return [(tensor.shape, tensor.dtype) for tensor in _tensors(samples)]
 
 
 def _tensors(samples: ReplayBufferSamples) -> list[th.Tensor]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import chain, pairwise, product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +114,14 @@ def _sequential(sequence: nn.Sequential, x: th.Tensor) -> th.Tensor:
     layers: list[Any] = list(sequence._modules.values())
     if is_traced() and not x.requires_grad and _starts_with_board(layers, x.shape[1:]):
         x, layers = _board_features(layers[0], x), layers[3:]
+    before: Any = None
     for layer in layers:
-        x = run(layer, x)
+        # Overwrites what only this ReLU reads. A layer before it needs its input and weights for
+        # its gradient, not its output
+        alone = type(layer) is nn.ReLU and type(before) in (nn.Linear, nn.Conv2d)
+        alone = alone and is_known(layer) and is_known(before)
+        x = th.relu_(x) if alone else run(layer, x)
+        before = layer
     return x
 
 
@@ -531,20 +537,14 @@ def _no_training_mode(mode: bool) -> None:
 
 
 def speed_up(policy: BasePolicy) -> None:
-    """Channels-last image networks, in-place ReLU, fused Adam, no ``set_training_mode`` walks.
+    """Channels-last image networks, fused Adam, no ``set_training_mode`` walks.
 
-    A layer before a ReLU needs its input and weights for its gradient, not its output, so
-    overwriting that output saves memory. Small boards that are not images (MinAtar) keep their
-    layout: their convolutions are too small to repay the reordering.
+    Small boards that are not images (MinAtar) keep their layout: their convolutions are too small
+    to repay the reordering.
     """
     has_convolutions = any(isinstance(module, nn.Conv2d) for module in policy.modules())
     if is_image_space(policy.observation_space) and has_convolutions:
         policy.to(memory_format=th.channels_last)  # type: ignore[call-overload]
-    for sequence in policy.modules():
-        if type(sequence) is nn.Sequential:
-            for before, layer in pairwise(sequence):
-                if type(layer) is nn.ReLU and type(before) in (nn.Linear, nn.Conv2d):
-                    layer.inplace = True
     if not has_modes(policy):
         policy.set_training_mode(False)
         policy.set_training_mode = _no_training_mode  # type: ignore[method-assign]

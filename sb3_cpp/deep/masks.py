@@ -191,6 +191,20 @@ def start(model: "RegularizedDQN", env_was_reset: bool) -> MaskSource | None:
     return source
 
 
+def broadcast(action_masks: Any, n_observations: int, n_actions: int) -> np.ndarray:
+    """Masks given to ``predict`` as rows of booleans, one for each observation."""
+    given = np.asarray(action_masks)
+    rows = np.atleast_2d(given).astype(bool)
+    if rows.ndim > 2 or rows.shape[1] != n_actions or len(rows) not in (1, n_observations):
+        raise InvalidArgument(
+            f"action_masks must have the shape ({n_actions},) or ({n_observations}, {n_actions}), "
+            f"got {given.shape}"
+        )
+    if not rows.any(axis=1).all():
+        raise InvalidArgument("action_masks must allow at least one action, got none")
+    return np.broadcast_to(rows, (n_observations, n_actions)).copy()
+
+
 def sample(space: gym.spaces.Space, rows: np.ndarray) -> np.ndarray:
     """A random valid action per row of masks."""
     assert isinstance(space, gym.spaces.Discrete)

@@ -115,16 +115,27 @@ def check_quantiles(model: "RegularizedDQN", parts: dict[str, Any]) -> None:
         )
 
 
+def without_foreign_optimizer(model: "RegularizedDQN", parts: dict[str, Any]) -> dict[str, Any]:
+    """Parameters without an optimiser's state of other groups of weights, such as DQN's for a
+    class with two networks."""
+    groups = parts.get("policy.optimizer", {}).get("param_groups")
+    own = [len(group["params"]) for group in model.policy.optimizer.param_groups]
+    if groups is None or [len(group["params"]) for group in groups] == own:
+        return parts
+    return {name: part for name, part in parts.items() if name != "policy.optimizer"}
+
+
 def fit_average(model: "RegularizedDQN", parts: dict[str, Any]) -> dict[str, Any]:
     """Saved parameters with the average this model has: as saved, dropped, or started anew."""
     prefix = "average.network."
     saved = parts.get("policy", {})
-    if any(name.startswith(prefix) for name in saved) == bool(model.averaging):
+    if not saved or any(name.startswith(prefix) for name in saved) == bool(model.averaging):
         return parts
     fitting = {name: value for name, value in saved.items() if not name.startswith(prefix)}
     if model.averaging:
         acting = model._acting_network()
         name = next(name for name, module in model.policy.named_modules() if module is acting)
         for key in acting.state_dict():
-            fitting[f"{prefix}{key}"] = saved[f"{name}.{key}"]
+            if f"{name}.{key}" in saved:  # else a part of the weights, given to set_parameters
+                fitting[f"{prefix}{key}"] = saved[f"{name}.{key}"]
     return {**parts, "policy": fitting}

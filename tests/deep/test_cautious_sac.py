@@ -464,3 +464,20 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_the_weights_change(tmp_pa
         model.learn(50)
     assert_equal(model.policy.state_dict(), before)
     assert np.isnan(np.load(tmp_path / "bad_batch.npz")["rewards"]).all()
+
+
+class BadObservation(BadReward):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return np.full_like(observation, np.nan), 0.0, *rest
+
+
+@pytest.mark.parametrize("env", [BadReward, BadObservation])
+def test_what_is_not_finite_is_one_line_and_moves_nothing(env):
+    model = make(env(), ent_coef="auto", learning_starts=20, batch_size=64)
+    before = model.log_ent_coef.item()
+    with pytest.raises(NonFiniteLoss, match="hold NaN or infinity: repair") as error:
+        model.learn(200)
+    assert "\n" not in str(error.value)
+    assert model.log_ent_coef.item() == before
+    assert model._n_updates == 0

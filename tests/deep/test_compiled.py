@@ -1,11 +1,14 @@
 """The compiled gradient step: the same hooks, the same numbers up to rounding, the same resume."""
 
+import copy
 from pathlib import Path
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
@@ -178,6 +181,85 @@ def test_without_a_compiler_or_the_fast_path_it_says_so(capsys, monkeypatch):
     monkeypatch.setattr(compiled, "has_compiler", lambda: False)
     MDQN("MlpPolicy", "CartPole-v1", compile=True, **SMALL).learn(60)
     assert "not compiled: it needs a C++ compiler" in capsys.readouterr().err
+
+
+def on(model, learn):
+    """Continue a model as it is, eagerly or compiled."""
+    learn(model)
+    return model.learn(60, reset_num_timesteps=False)
+
+
+def test_a_copy_of_a_compiled_model_learns_on():
+    model = make(seed=1).learn(120)
+    twin, pickled = copy.deepcopy(model), cloudpickle.loads(cloudpickle.dumps(model))
+    before = weights(model)
+    for other in (twin, pickled):
+        on(other, lambda _: None)
+        assert not th.equal(weights(other), before)
+        steps = [s["step"].item() for s in other.policy.optimizer.state_dict()["state"].values()]
+        assert set(steps) == {other._n_updates}
+    assert th.equal(weights(model), before)
+
+
+def test_frozen_weights_stay_as_they_are(capsys):
+    model = make(seed=1).learn(120)
+    layer = model.q_net.q_net[0].requires_grad_(False)
+    frozen = layer.weight.clone()
+    on(model, lambda _: None)
+    assert th.equal(layer.weight, frozen)
+    assert "not compiled: some of its weights are frozen" in capsys.readouterr().err
+
+
+def test_arguments_that_change_between_two_learns_are_in_the_new_graph():
+    def change(model):
+        model.gamma, model.max_grad_norm = 0.0, 0.01
+
+    eager, traced, unchanged = (
+        on(make(compile=choice, seed=1).learn(120), action)
+        for choice, action in ((False, change), (True, change), (True, lambda _: None))
+    )
+    assert traced._compiled is not None
+    assert th.allclose(weights(traced), weights(eager), atol=2e-3)
+    assert not th.allclose(weights(traced), weights(unchanged), atol=2e-3)
+
+
+class Anneal(BaseCallback):
+    def _on_step(self):
+        if self.num_timesteps == 150:
+            self.model.gamma = 0.0
+        return True
+
+
+def test_an_argument_that_a_callback_changes_has_its_effect(capsys):
+    eager, traced = (
+        make(compile=choice, seed=1).learn(240, callback=Anneal()) for choice in (False, True)
+    )
+    assert th.allclose(weights(traced), weights(eager), atol=2e-3)
+    assert "goes on without its compiled gradient step" in capsys.readouterr().err
+
+
+def test_parameters_without_a_state_of_adam_are_compiled_again():
+    model = make(seed=1)
+    start = copy.deepcopy(model.get_parameters())
+    model.learn(120)
+    model.set_parameters(start)
+    on(model, lambda _: None)
+    assert model._compiled is not None
+    steps = [s["step"].item() for s in model.policy.optimizer.state_dict()["state"].values()]
+    assert len(set(steps)) == 1
+    assert 0 < steps[0] <= 60
+
+
+class Masked(gym.Wrapper):
+    def action_masks(self):
+        return np.array([True, True])
+
+
+def test_masks_that_come_later_are_compiled_in():
+    model = make(seed=1).learn(120)
+    model.set_env(Masked(gym.make("CartPole-v1")))
+    on(model, lambda _: None)
+    assert model._compiled is not None
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(1000, False), (2_000_000, True)])

@@ -256,3 +256,36 @@ def test_numpy_has_as_many_threads_as_torch_while_learning():
     with threadpool_limits(1, "blas"), numpy_threads(2):
         assert threads() == {1}, "somebody wanted one"
     assert threads() == before
+
+
+class TwoReaders(FlattenExtractor):
+    """Reads a layer's output beside the ReLU that follows it."""
+
+    def __init__(self, observation_space):
+        super().__init__(observation_space)
+        self.layers = nn.Sequential(nn.Linear(self.features_dim, 8), nn.ReLU())
+        self._features_dim = 16
+
+    def forward(self, observations):
+        linear, relu = self.layers
+        before = linear(super().forward(observations))
+        return th.cat([before, relu(before)], dim=1)
+
+
+def test_what_a_relu_reads_is_not_overwritten_for_others():
+    kwargs = {"policy_kwargs": {"features_extractor_class": TwoReaders}, "seed": 0, "device": "cpu"}
+    fast, plain = (
+        MDQN("MlpPolicy", "CartPole-v1", fast=choice, **kwargs) for choice in (True, False)
+    )
+    observations = np.array([[0.1, -2.0, 0.3, 1.0], [0.0, 0.5, -0.2, -1.0]], dtype=np.float32)
+    assert np.allclose(fast.q_values(observations), plain.q_values(observations), atol=1e-6)
+
+
+def test_a_hook_sees_what_its_layer_computes():
+    model = MDQN("MlpPolicy", "CartPole-v1", seed=0, device="cpu", learning_starts=10)
+    seen = []
+    layer = model.q_net.q_net[0]
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output))
+    layer.register_full_backward_hook(lambda module, given, taken: None)
+    model.learn(30)
+    assert min(output.min().item() for output in seen) < 0.0

@@ -1,12 +1,16 @@
 """A saved model, loaded with other settings than it was saved with."""
 
 import base64
+import copy
+import functools
 import io
 import json
 import pickletools
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 import pytest
 import torch as th
@@ -137,6 +141,59 @@ def test_a_function_as_zeta_is_saved_by_its_name(tmp_path: Path) -> None:
     ):
         DeepCPP.load(tmp_path / "model", device="cpu")
     assert DeepCPP.load(tmp_path / "model", device="cpu", zeta=half).caution.zeta == 0.5
+
+
+class Half:
+    def __call__(self, estimate) -> float:
+        return 0.5 * estimate.ratio
+
+
+@pytest.mark.parametrize("rule", [functools.partial(half), Half(), Half().__call__])
+def test_a_rule_that_no_name_leads_back_to_must_be_given_again(tmp_path: Path, rule: Any) -> None:
+    model = DeepCPP("MlpPolicy", "CartPole-v1", zeta=rule, **SMALL).learn(120)
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="give it again, as in load"):
+        DeepCPP.load(tmp_path / "model", device="cpu")
+    again = DeepCPP.load(tmp_path / "model", zeta=rule, env=gym.make("CartPole-v1"), device="cpu")
+    assert again.learn(120, reset_num_timesteps=False).caution.zeta <= 0.5
+
+
+@pytest.mark.parametrize("cls", [cls for cls in ALGORITHMS.values() if issubclass(cls, DQN)])
+def test_parameters_of_dqn_are_taken_over_as_far_as_they_fit(tmp_path: Path, cls: Any) -> None:
+    DQN("MlpPolicy", "CartPole-v1", **SMALL).learn(120).save(tmp_path / "dqn")
+    dqn = DQN.load(tmp_path / "dqn", device="cpu")
+    model = cls("MlpPolicy", "CartPole-v1", **SMALL)
+    model.set_parameters(tmp_path / "dqn", exact_match=False)
+    for ours, theirs in zip(model.q_net.parameters(), dqn.q_net.parameters(), strict=True):
+        assert th.equal(ours, theirs)
+    model.learn(60)
+
+
+def test_an_average_starts_at_parameters_that_have_none(tmp_path: Path) -> None:
+    DQN("MlpPolicy", "CartPole-v1", **SMALL).learn(120).save(tmp_path / "dqn")
+    dqn = DQN.load(tmp_path / "dqn", device="cpu")
+    model = MDQN("MlpPolicy", "CartPole-v1", averaging=1000, **SMALL)
+    model.set_parameters(tmp_path / "dqn", exact_match=False)
+    observations = th.randn(200, 4, generator=th.Generator().manual_seed(0)).numpy()
+    ours, theirs = (m.predict(observations, deterministic=True)[0] for m in (model, dqn))
+    assert (ours == theirs).all()
+
+
+def test_what_was_not_measured_is_not_measured_after_loading() -> None:
+    fresh, trained = (DeepCPP("MlpPolicy", "CartPole-v1", **SMALL) for _ in range(2))
+    trained.learn(120)
+    trained.set_parameters(fresh.get_parameters())
+    assert trained.caution.tracker.mean is None
+    assert trained.caution.tracker.maximum is None
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda m: cloudpickle.loads(cloudpickle.dumps(m))])
+def test_a_copy_counts_adams_steps_on(how: Any) -> None:
+    model = MDQN("MlpPolicy", "CartPole-v1", **SMALL).learn(120)
+    other = how(model).learn(60, reset_num_timesteps=False)
+    steps = [s["step"].item() for s in other.policy.optimizer.state_dict()["state"].values()]
+    assert set(steps) == {other._n_updates}
+    assert other._n_updates > model._n_updates
 
 
 def test_a_file_of_another_algorithm_is_refused(tmp_path: Path) -> None:

@@ -310,3 +310,44 @@ def test_without_masks_nothing_is_stored(algorithm):
     model = algorithm.make().learn(100)
     assert model.replay_buffer.actions.shape[2] == 1
     assert model._mask_source is None
+
+
+@pytest.mark.parametrize("explore", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("n_observations", "mask", "shape"),
+    [
+        (None, [True, False], ()),
+        (None, [[True, False]], ()),
+        (1, [True, False], (1,)),
+        (3, [True, False], (3,)),
+        (3, [[True, False]] * 3, (3,)),
+    ],
+)
+def test_one_action_for_each_observation_whatever_the_shape_of_the_masks(
+    explore, n_observations, mask, shape
+):
+    model = MDQN("MlpPolicy", "CartPole-v1", **SMALL)
+    model.exploration_rate = explore
+    observations = np.zeros((4,) if n_observations is None else (n_observations, 4), np.float32)
+    actions, _ = model.predict(observations, action_masks=np.array(mask))
+    assert np.shape(actions) == shape
+    assert not np.any(actions)
+    chances = model.action_probabilities(observations, action_masks=np.array(mask))
+    assert np.all(chances[..., 1] == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        ([True] * 3, r"action_masks must have the shape \(2,\) or \(3, 2\), got \(3,\)"),
+        ([[True, True]] * 2, r"got \(2, 2\)"),
+        ([[True, True], [False, False], [True, True]], "must allow at least one action"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(mask, message):
+    model = MDQN("MlpPolicy", "CartPole-v1", **SMALL)
+    observations = np.zeros((3, 4), np.float32)
+    with pytest.raises(ValueError, match=message):
+        model.predict(observations, action_masks=np.array(mask))
+    with pytest.raises(ValueError, match=message):
+        model.action_probabilities(observations, action_masks=np.array(mask))
