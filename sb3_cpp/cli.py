@@ -344,7 +344,8 @@ def pendulum(parser: CommandLine) -> int:
     from sb3_cpp.studies.pendulum import ALGORITHMS, PendulumSettings, run_pendulum
 
     flags = {
-        "steps": "steps of a rollout, at least 200",
+        "steps": "steps of a rollout, at least 200; an episode has 500, and the last 200 of the "
+        "last whole one decide whether it is solved",
         "scheme": "what a new policy is mixed with to act: 1 (its predecessor) or 1b (the policy "
         "that acts)",
         "cpp_scheme": "the same, for CPP",

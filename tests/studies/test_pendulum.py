@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,6 +57,17 @@ def test_upright_is_judged_by_the_last_200_steps() -> None:
     angles[1, :300] = 3.0
     angles[2, 300:] = -0.31
     assert is_upright(angles).tolist() == [True, True, False]
+
+
+@pytest.mark.parametrize("steps", [501, 600, 700, 999, 1200])
+def test_the_beginning_of_another_episode_does_not_count_as_falling(steps: int) -> None:
+    """An episode has 500 steps, in the batch as in gymnasium, and the next one begins hanging."""
+    angles = th.zeros(2, steps)
+    for start in range(0, steps, 500):
+        angles[:, start : start + 150] = -math.pi
+    last_end = steps // 500 * 500
+    angles[1, last_end - 50 : last_end] = math.pi  # falls in the end: a mean of pi / 4 > 0.3
+    assert is_upright(angles).tolist() == [True, False]
 
 
 def test_script_writes_everything_and_names_the_folder_last(
