@@ -352,7 +352,7 @@ def pendulum(parser: CommandLine) -> int:
         "bins": "centres of the radial basis along angle and along velocity",
         "width": "width of the radial basis in spacings of the centres",
         "action_centres": "0: weights per action; else joint features over [s, a] with so many "
-        "centres along the action",
+        "centres along the action, at least 2",
         "ridge": "penalty of the regression",
         "ridge_centre": "where it pulls the weights: previous, or zero as printed",
         "error_scale": "error of Q of the state-wise rule, in root mean squares of the residual",

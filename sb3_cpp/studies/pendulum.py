@@ -93,6 +93,8 @@ class PendulumSettings:
         least = {"trials": 2, "seed": 0, "iterations": 2, "steps": LAST_STEPS, "bins": 2}
         for name, low in {**least, "action_centres": 0}.items():
             check_whole_number(name, getattr(self, name), low)
+        if self.action_centres == 1:
+            raise InvalidArgument("action_centres must be 0 or at least 2, got 1")
         check_number("width", self.width, 0.0, low_open=True)
         check_number("ent_coef", self.ent_coef, 0.0)
         # one of the two may be 0, not both: their sum is the temperature

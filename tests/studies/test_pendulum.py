@@ -126,6 +126,8 @@ def test_joint_features_as_printed_run_too(run: Run, tmp_path: Path) -> None:
         (["--steps", "100"], ("steps", "100", "at least 200")),
         (["--gamma", "1"], ("gamma", "1.0", "[0, 1)")),
         (["--cpp-scheme", "2"], ("scheme", "2", "'1b'")),
+        (["--action-centres", "1"], ("action_centres", "1", "0 or at least 2")),
+        (["--action-centres", "10001"], ("action_centres", "10001", "[2, 10000]")),
         (["--bins", "200"], ("bins", "40000", "at most 10000")),
     ],
 )
