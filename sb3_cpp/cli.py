@@ -144,6 +144,7 @@ def enjoy(parser: CommandLine) -> int:
         "--stochastic", action="store_true", help="act as in training instead of greedily"
     )
     parser.add_argument("--video", metavar="FILE", help="record to .mp4 or .gif")
+    parser.add_argument("--force", action="store_true", help="replace the video")
     parser.add_argument("--no-render", dest="render", action="store_false", help="no window")
     parser.add_argument(
         "--show-policy",
