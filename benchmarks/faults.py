@@ -30,7 +30,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from sb3_cpp import ALGORITHMS, DeepCPP, RegularizedDQN, run_folder
 from sb3_cpp.analysis.tables import print_table
 from sb3_cpp.checkpointing import CheckpointStore, store
-from sb3_cpp.checks import InvalidArgument, check_whole_number
+from sb3_cpp.checks import InvalidArgument, check_seed, check_whole_number
 from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.files import is_part
 from sb3_cpp.training.run import find_checkpoint, read_counters, train_run
@@ -573,7 +573,7 @@ def faults(
 ) -> int:
     """Kill, compare, print a table; returns the exit code: 1 if anything differs."""
     check_whole_number("--kills", kills, 1)
-    check_whole_number("--seed", seed, 0)
+    check_seed("--seed", seed)
     check_whole_number("--write-kills", write_kills, 0)
     if n_timesteps is not None:
         check_whole_number("-n", n_timesteps, 100)
@@ -581,26 +581,31 @@ def faults(
         for name in names:
             if name not in known:
                 raise InvalidArgument(f"unknown {kind} {name!r}; known: {', '.join(known)}")
+    pairs = [
+        (t, a) for t in dict.fromkeys(tasks) for a in TASKS[t].algos if not algos or a in algos
+    ]
+    if not pairs:
+        raise InvalidArgument(
+            f"--algos must have an algorithm of --tasks {' '.join(tasks)}, got {' '.join(algos)}"
+        )
     check_extras(tasks)
     root = Path(folder)
     if root.exists() and any(root.iterdir()):
         raise InvalidArgument(f"{root} is not empty; choose another -f")
     results = []
-    for task in tasks:
-        for algo in [a for a in TASKS[task].algos if not algos or a in algos]:
-            last = run_case(task, algo, kills, seed, root, n_timesteps)
-            results.append(last)
-            counts = f"{last.kills} kills, {last.differences} differences"
-            print(f"{task} {algo}: {counts} {last.first_difference}".rstrip(), flush=True)
+    for task, algo in pairs:
+        last = run_case(task, algo, kills, seed, root, n_timesteps)
+        results.append(last)
+        counts = f"{last.kills} kills, {last.differences} differences"
+        print(f"{task} {algo}: {counts} {last.first_difference}".rstrip(), flush=True)
     failed = any(result.differences for result in results)
-    if results:
-        table = pd.DataFrame(results)
-        shown = table.drop(columns="first_difference").astype(str)
-        columns = [str(name).replace("_", " ") for name in shown]
-        title = "Killed and resumed, compared with an undisturbed run"
-        print_table(title, columns, shown.to_numpy().tolist(), text=2)
-        table.to_csv(root / "faults.csv", index=False)
-        print(f"written: {root / 'faults.csv'}")
+    table = pd.DataFrame(results)
+    shown = table.drop(columns="first_difference").astype(str)
+    columns = [str(name).replace("_", " ") for name in shown]
+    title = "Killed and resumed, compared with an undisturbed run"
+    print_table(title, columns, shown.to_numpy().tolist(), text=2)
+    table.to_csv(root / "faults.csv", index=False)
+    print(f"written: {root / 'faults.csv'}")
     if write_kills:
         outcome = kill_writers(root / "writing", write_kills, seed)
         print(str(outcome))

@@ -23,6 +23,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.atari.frame_buffer import COMPRESSIONS, CompressedFrames
+from sb3_cpp.checks import require
+from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.threads import torch_threads
 
 BUFFERS: dict[str, type[ReplayBuffer]] = {"SB3": ReplayBuffer, "frames": FrameReplayBuffer}
@@ -131,8 +133,12 @@ def footprints(size: int = 10_000, fill_all: bool = False) -> list[Footprint]:
 
 def compression(games: Sequence[str], size: int = 10_000) -> pd.DataFrame:
     """A row per game: memory of a million transitions, CPU time of a sample and of an addition."""
+    require("atari", "ale_py", "cv2")
     from sb3_cpp.atari import make_atari_vec_env
+    from sb3_cpp.atari.game_ids import game_spec
 
+    for game in games:  # before minutes of measuring the first ones
+        game_spec(f"{game}NoFrameskip-v4")
     rows = []
     for game in games:
         env = make_atari_vec_env(f"{game}NoFrameskip-v4", N_ENVS, seed=0)
@@ -182,7 +188,7 @@ def _resident_gb() -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = CommandLine(prog="replay_memory.py", description=__doc__.partition("\n")[0])
     parser.add_argument("--fill", action="store_true", help="store a million transitions (7 GB)")
     parser.add_argument("--games", nargs="+", metavar="GAME", help="like Breakout SpaceInvaders")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
@@ -199,4 +205,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -21,7 +21,7 @@ from stable_baselines3.common.logger import KVWriter, Logger
 
 from sb3_cpp import ALGORITHMS, RegularizedDQN
 from sb3_cpp.analysis.tables import print_table
-from sb3_cpp.checks import InvalidArgument, check_number
+from sb3_cpp.checks import InvalidArgument, check_number, check_seed
 from sb3_cpp.cli import CommandLine, run_command
 from sb3_cpp.deep.health import NonFiniteLoss
 
@@ -165,7 +165,7 @@ def stress(
 ) -> int:
     """Train all of them and print a table; returns the exit code: 0 if each learned or refused."""
     check_number("-n", n_timesteps, 1)
-    check_number("--seed", seed, 0)
+    check_seed("--seed", seed)
     for name, known in ((worlds, SCENARIOS), (algos, DISCRETE)):
         for entry in name:
             if entry not in known:
@@ -174,15 +174,15 @@ def stress(
     if path is not None and (path.exists() or path.suffix != ".csv"):
         raise InvalidArgument(f"--out must be a new file ending in .csv, got {out!r}")
     th.set_num_threads(1)
-    chosen = list(algos or DISCRETE)
+    # a name that is given twice counts once
+    chosen = list(dict.fromkeys(algos or DISCRETE))
+    scenarios = list(dict.fromkeys(worlds or SCENARIOS))
     results = [
-        stress_one(scenario, algo, n_timesteps, seed)
-        for scenario in worlds or SCENARIOS
-        for algo in chosen
+        stress_one(scenario, algo, n_timesteps, seed) for scenario in scenarios for algo in chosen
     ]
     table = pd.DataFrame(results)
     wide = table.pivot(index="scenario", columns="algo", values="outcome")
-    wide = wide.loc[list(dict.fromkeys(table.scenario)), chosen].reset_index()
+    wide = wide.loc[scenarios, chosen].reset_index()
     title = "Stress: environments that are hard on arithmetic"
     print_table(title, ["scenario", *chosen], wide.to_numpy().tolist(), text=len(wide.columns))
     for note in dict.fromkeys(

@@ -4,7 +4,6 @@ beside the paper (Zhu, Kitamura, Matsubara 2022). It needs torch, gymnasium and 
 With the same settings and seed its weights equal those of `sb3_cpp.DeepCPP(..., fast=False)` to the
 bit: random numbers are drawn in the order of Stable-Baselines3, and formulas are rounded as there.
 Equation names are those of docs/theory/deviations.md, which lists where the print was corrected.
-
 Try it with `--timesteps 2000`.
 """
 
@@ -95,8 +94,9 @@ def log_policy_change_bound(K: int, s: Settings) -> float:
     The sum is ``high^(K-1) (1 - x^K) / (1 - x)`` with ``x = low / high``; C_K may underflow.
     """
     high, low = max(s.alpha, s.gamma), min(s.alpha, s.gamma)
-    log_x = math.log1p((low - high) / high)
-    log_sum = (K - 1) * math.log(high) + math.log(math.expm1(K * log_x) / math.expm1(log_x))
+    log_x = math.log1p((low - high) / high) if low > 0.0 else -math.inf
+    terms = K if log_x == 0.0 else math.expm1(K * log_x) / math.expm1(log_x)
+    log_sum = (K - 1) * math.log(high) + math.log(terms)
     return math.log(s.r_max) - math.log(s.temperature) + log_sum
 
 

@@ -47,7 +47,12 @@ def check_number(
     # To Python a bool is a number; as an argument it is a mistake
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidArgument(f"{name} must be {allowed}, got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidArgument(
+            f"{name} must be {allowed} that fits a float, got one of more than 308 digits"
+        ) from None
     inside = (low < number if low_open else low <= number) and (
         number < high if right == ")" else number <= high
     )

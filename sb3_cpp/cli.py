@@ -144,6 +144,7 @@ def enjoy(parser: CommandLine) -> int:
         "--stochastic", action="store_true", help="act as in training instead of greedily"
     )
     parser.add_argument("--video", metavar="FILE", help="record to .mp4 or .gif")
+    parser.add_argument("--force", action="store_true", help="replace the video")
     parser.add_argument("--no-render", dest="render", action="store_false", help="no window")
     parser.add_argument(
         "--show-policy",
@@ -344,14 +345,15 @@ def pendulum(parser: CommandLine) -> int:
     from sb3_cpp.studies.pendulum import ALGORITHMS, PendulumSettings, run_pendulum
 
     flags = {
-        "steps": "steps of a rollout, at least 200",
+        "steps": "steps of a rollout, at least 200; an episode has 500, and the last 200 of the "
+        "last whole one decide whether it is solved",
         "scheme": "what a new policy is mixed with to act: 1 (its predecessor) or 1b (the policy "
         "that acts)",
         "cpp_scheme": "the same, for CPP",
         "bins": "centres of the radial basis along angle and along velocity",
         "width": "width of the radial basis in spacings of the centres",
         "action_centres": "0: weights per action; else joint features over [s, a] with so many "
-        "centres along the action",
+        "centres along the action, at least 2",
         "ridge": "penalty of the regression",
         "ridge_centre": "where it pulls the weights: previous, or zero as printed",
         "error_scale": "error of Q of the state-wise rule, in root mean squares of the residual",

@@ -43,9 +43,17 @@ SINGLE_FILE = EXAMPLES / "deepcpp_single_file.py"
     [
         ("CartPole-v1", {}),
         ("CartPole-v1", {"buffer_size": 300, "exploration_fraction": 0.5, "max_grad_norm": 0.5}),
+        ("CartPole-v1", {"alpha": 0.0}),
+        ("CartPole-v1", {"alpha": 0.99, "gamma": 0.99}),
         ("MountainCar-v0", {"alpha": 0.0746, "r_max": 2.0, "rho1": 0.9, "rho2": 0.99}),
     ],
-    ids=["defaults", "full buffer and clipped gradients", "time limits and other coefficients"],
+    ids=[
+        "defaults",
+        "full buffer and clipped gradients",
+        "no KL weight",
+        "alpha equal to gamma",
+        "time limits and other coefficients",
+    ],
 )
 def test_the_single_file_has_the_weights_of_the_library(env: str, changes: dict[str, Any]) -> None:
     names = runpy.run_path(str(SINGLE_FILE))

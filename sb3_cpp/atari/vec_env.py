@@ -199,14 +199,13 @@ class AtariVecEnv(VecEnv):
     ):
         rom, self.repeat_action_probability = rom_and_stickiness(env_id, repeat_action_probability)
         check_whole_number("noop_max", noop_max, 0)
-        for name, value in {
-            "n_envs": n_envs,
-            "n_stack": n_stack,
-            "frame_skip": frame_skip,
-            "screen_size": screen_size,
-            "max_episode_frames": max_episode_frames,
-        }.items():
-            check_whole_number(name, value, 1)
+        _check_counts(
+            n_envs=n_envs,
+            n_stack=n_stack,
+            frame_skip=frame_skip,
+            screen_size=screen_size,
+            max_episode_frames=max_episode_frames,
+        )
         self.spec = game_spec(env_id)
         self.clip_reward = clip_reward
         self.games = [
@@ -362,6 +361,11 @@ class AtariVecEnv(VecEnv):
         return [wrapper_class in self._wrappers for _ in self._get_indices(indices)]
 
 
+def _check_counts(**values: Any) -> None:
+    for name, value in values.items():
+        check_whole_number(name, value, 1)
+
+
 def make_atari_vec_env(
     env_id: str, n_envs: int = 1, seed: int | None = None, **settings: Any
 ) -> AtariVecEnv:
@@ -383,29 +387,54 @@ def make_render_env(
     *,
     repeat_action_probability: float | None = None,
     n_stack: int = 4,
+    frame_skip: int = 4,
+    noop_max: int = 30,
+    screen_size: int = 84,
     terminal_on_life_loss: bool = True,
     clip_reward: bool = True,
+    max_episode_frames: int = 108_000,
+    full_action_space: bool = False,
 ) -> VecEnv:
     """One game that can be rendered, for videos of agents trained on the native environment.
 
     SB3's wrappers with `render_mode="rgb_array"` and the spaces of `make_atari_vec_env`. Give it to
-    SB3's VecVideoRecorder, or call `render()`. A step is 4 frames with every id.
+    SB3's VecVideoRecorder, or call `render()`. A step is `frame_skip` frames with every id.
 
     :param env_id: id of the game, see AtariVecEnv
     :param seed: of the game
     :param repeat_action_probability: sticky actions, see AtariVecEnv
     :param n_stack: frames in an observation
+    :param frame_skip: frames of a step
+    :param noop_max: most frames that a game waits before it begins
+    :param screen_size: height and width of an observation
     :param terminal_on_life_loss: a lost life ends the episode; the game continues
     :param clip_reward: rewards are -1, 0 or 1
+    :param max_episode_frames: emulator frames after which a game is truncated
+    :param full_action_space: all 18 actions instead of those the game uses
     """
     _, stickiness = rom_and_stickiness(env_id, repeat_action_probability)
+    check_whole_number("noop_max", noop_max, 0)
+    _check_counts(
+        n_stack=n_stack,
+        frame_skip=frame_skip,
+        screen_size=screen_size,
+        max_episode_frames=max_episode_frames,
+    )
     env_kwargs = {
         "frameskip": 1,
         "repeat_action_probability": stickiness,
         "render_mode": "rgb_array",
+        "max_num_frames_per_episode": max_episode_frames,
+        "full_action_space": full_action_space,
     }
     check_frame_skip(env_id, env_kwargs)
-    wrapper_kwargs = {"terminal_on_life_loss": terminal_on_life_loss, "clip_reward": clip_reward}
+    wrapper_kwargs = {
+        "noop_max": noop_max,
+        "frame_skip": frame_skip,
+        "screen_size": screen_size,
+        "terminal_on_life_loss": terminal_on_life_loss,
+        "clip_reward": clip_reward,
+    }
     env = make_atari_env(
         env_id, n_envs=1, seed=seed, env_kwargs=env_kwargs, wrapper_kwargs=wrapper_kwargs
     )

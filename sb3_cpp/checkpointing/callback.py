@@ -12,7 +12,7 @@ from typing import Any
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_cpp.checkpointing import state
-from sb3_cpp.checkpointing.store import CheckpointStore, entries
+from sb3_cpp.checkpointing.store import CheckpointStore, entries, owns
 from sb3_cpp.checks import InvalidArgument, check_whole_number
 
 
@@ -120,9 +120,11 @@ class CheckpointCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         # the store keeps two checkpoints, so a new run would remove those of the old one
-        if self.model.num_timesteps == 0 and entries(self.store.folder):
+        new = self.model.num_timesteps == 0 or not owns(self.model, self.store.folder)
+        if new and entries(self.store.folder):
             raise InvalidArgument(
-                f"path must not hold the checkpoints of another run, got {self.store.folder}"
+                f"path must not hold the checkpoints of another run, got {self.store.folder} "
+                "(resume() continues that run)"
             )
         # before the first rollout, and after learn() has reset what it resets
         state.restore_pending(self.model)

@@ -41,6 +41,13 @@ SAVED = "saved"  # manifest's "environment" if its state was saved; otherwise th
 
 # The checkpoint a resumed model came from, and its buffer there: the next one builds upon both
 _SOURCES: WeakKeyDictionary[BaseAlgorithm, tuple[Path, SavedBuffer | None]] = WeakKeyDictionary()
+# The folders whose checkpoints a model came from or wrote: it may replace those
+_OWN: WeakKeyDictionary[BaseAlgorithm, set[Path]] = WeakKeyDictionary()
+
+
+def owns(model: BaseAlgorithm, folder: Path) -> bool:
+    """Whether the model was resumed from this folder, or wrote a checkpoint there."""
+    return folder.resolve() in _OWN.get(model, ())
 
 
 def entries(folder: Path) -> list[Path]:
@@ -157,6 +164,7 @@ class CheckpointStore:
         # two, in case the disk damages the newest
         kept = (self._last or last, entry)
         self._last, self._buffer = entry, saved
+        _OWN.setdefault(model, set()).add(self.folder.resolve())
         for old in entries(self.folder):
             if old not in kept:  # also damaged ones, newer than the one the run was resumed from
                 discard(old)
@@ -298,6 +306,7 @@ def load(algorithm: type[Algorithm], entry: Path, env: GymEnv | None = None) -> 
         arrays = buffers.read(entry.parent, manifest["arrays"], buffers.arrays_of(buffer))
         buffers.restore(buffer, state["buffer"], arrays)
         saved = SavedBuffer(manifest["arrays"], id(buffer), buffer.pos, steps)
+    _OWN[model] = {entry.resolve().parent}
     _SOURCES[model] = (entry.resolve(), saved)  # the next checkpoint builds upon this one
     if manifest["environment"] != SAVED:
         reason = manifest["environment"]

@@ -148,6 +148,8 @@ class LinearQ:
         # action", whose g(a) is the one-hot vector of a.
         self.groups, self.size = n_actions, n_state_features
         if action_centres is not None:
+            check_whole_number("action_centres", action_centres, 2)
+            check_number("action_centres", action_centres, 2, MAX_FEATURES)
             # a grid needs an extent, also for one action
             axis = RadialBasis([0.0], [max(n_actions - 1.0, 1.0)], [action_centres], width)
             indices = np.arange(n_actions, dtype=np.float64)[:, np.newaxis]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_whole_number
 from sb3_cpp.linear.algorithms import Iteration, LinearLearner, Settings, iterate
 from sb3_cpp.linear.features import LinearQ, RadialBasis, SingularEquations
-from sb3_cpp.linear.pendulum import ENV_ID, PendulumBatch, Physics
+from sb3_cpp.linear.pendulum import ENV_ID, EPISODE_STEPS, PendulumBatch, Physics
 from sb3_cpp.linear.rollout import BadObservation, GymBatch
 from sb3_cpp.run_folder import open_run_folder
 from sb3_cpp.tabular.bounds import clipped_improvement
@@ -93,6 +93,8 @@ class PendulumSettings:
         least = {"trials": 2, "seed": 0, "iterations": 2, "steps": LAST_STEPS, "bins": 2}
         for name, low in {**least, "action_centres": 0}.items():
             check_whole_number(name, getattr(self, name), low)
+        if self.action_centres == 1:
+            raise InvalidArgument("action_centres must be 0 or at least 2, got 1")
         check_number("width", self.width, 0.0, low_open=True)
         check_number("ent_coef", self.ent_coef, 0.0)
         # one of the two may be 0, not both: their sum is the temperature
@@ -194,8 +196,13 @@ class Record:
 
 
 def is_upright(angles: th.Tensor) -> th.Tensor:
-    """Whether each trial ends up holding the pendulum up: angles (trials, steps) -> (trials,)."""
-    return angles[:, -LAST_STEPS:].abs().mean(-1) < UPRIGHT
+    """Whether each trial ends up holding the pendulum up: angles (trials, steps) -> (trials,).
+
+    Judged at the end of the last whole episode, since the next one begins hanging; of fewer steps
+    than an episode has, at their end.
+    """
+    end = angles.shape[-1] // EPISODE_STEPS * EPISODE_STEPS or angles.shape[-1]
+    return angles[:, end - LAST_STEPS : end].abs().mean(-1) < UPRIGHT
 
 
 def learn(settings: PendulumSettings, algo: str, record: Record, part: int = 0) -> Iterator[int]:

@@ -50,11 +50,12 @@ def enjoy(
     show_policy: bool = False,
     play_seed: int = 0,
     load_best: bool = False,
+    force: bool = False,
 ) -> int:
     """Play a trained run and print its returns; returns the exit code of the command."""
     check_number("--episodes", episodes, 1)
     check_seed("--play-seed", play_seed)
-    path = check_video(video) if video is not None else None
+    path = check_video(video, force) if video is not None else None
     if run is not None:
         folder = Path(run)
     else:
@@ -119,6 +120,11 @@ def load_run(folder: Path, best: bool = False) -> tuple[RunConfig, BaseAlgorithm
     :param best: the model of the best evaluation instead of the last one
     """
     path = _model_file(folder, best)
+    if path is None and best and _model_file(folder, best=False) is not None:
+        raise InvalidArgument(
+            f"{folder} has no best model, because the run was not evaluated; without --load-best "
+            "its last model plays"
+        )
     if path is None or not (folder / CONFIG).is_file():
         raise InvalidArgument(f"no trained run at {folder} (`sb3-cpp train` makes one)")
     try:
@@ -233,11 +239,16 @@ def _describe(
     )
 
 
-def check_video(path: str | Path) -> Path:
-    """Refuse early what could not be written after the last episode."""
+def check_video(path: str | Path, force: bool = False) -> Path:
+    """Refuse early what could not, or without ``force`` should not, be written after the last
+    episode."""
     path = Path(path)
     if path.suffix not in (".mp4", ".gif"):
         raise InvalidArgument(f"--video must end in .mp4 or .gif, got {str(path)!r}")
+    if path.is_dir():
+        raise InvalidArgument(f"--video must be a file, got the folder {path}")
+    if path.exists() and not force:
+        raise InvalidArgument(f"{path} already exists; choose another name, or use --force")
     require("video", "PIL", *(["imageio_ffmpeg"] if path.suffix == ".mp4" else []))
     return path
 

@@ -34,7 +34,7 @@ from stable_baselines3.common.vec_env import (
 from torch import nn
 
 from sb3_cpp import files
-from sb3_cpp.checks import InvalidArgument, require, suggestion
+from sb3_cpp.checks import InvalidArgument, check_whole_number, require, suggestion
 
 # gymnasium knows these only after they were made once
 _GAMES = ("Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders")
@@ -283,16 +283,18 @@ def _make_atari(
         raise InvalidArgument(f"{env_id} has no window; record a video, or play without one")
     if not isinstance(native := settings.pop("native", True), bool):
         raise InvalidArgument(f"env_kwargs: native must be true or false, got {native!r}")
-    if not native and (n_envs > 1 or max_episode_steps is not None):
-        limit = "none" if max_episode_steps is None else max_episode_steps
-        raise InvalidArgument(
-            f"env_kwargs: native: false needs n_envs: 1 and no max_episode_steps, got {n_envs} "
-            f"environments and {limit}"
-        )
+    if not native and n_envs > 1:
+        raise InvalidArgument(f"env_kwargs: native: false needs n_envs: 1, got {n_envs}")
+    if max_episode_steps is not None:
+        if "max_episode_frames" in settings:
+            raise InvalidArgument(
+                f"{env_id}: max_episode_steps and env_kwargs.max_episode_frames are the same time "
+                "limit; set one of them"
+            )
+        frame_skip = check_whole_number("frame_skip", settings.get("frame_skip", 4), 1)
+        settings["max_episode_frames"] = frame_skip * max_episode_steps
     if mode is not None or not native:
         return make_render_env(env_id, seed, **settings)
-    if max_episode_steps is not None:
-        settings["max_episode_frames"] = 4 * max_episode_steps
     return make_atari_vec_env(env_id, n_envs, seed, **settings)
 
 

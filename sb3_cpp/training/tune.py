@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_cpp.checks import InvalidArgument, check_choice, check_number
+from sb3_cpp.checks import InvalidArgument, check_choice, check_number, check_seed
 from sb3_cpp.metrics import oscillation
 from sb3_cpp.run_folder import (
     CONFIG,
@@ -182,9 +182,9 @@ def tune(
         ("--top", top, 0),
         ("--top-seeds", top_seeds, 1),
         ("--heartbeat", heartbeat, 1),
-        ("--seed", seed, 0),
     ):
         check_number(name, number, low)
+    check_seed("--seed", seed)
     check_choice("--objective", objective, ("return", "pareto"))
     check_choice("--pruner", pruner, ("median", "none"))
     overrides = parse_overrides(list(params), {"gym_packages": list(gym_packages) or None})

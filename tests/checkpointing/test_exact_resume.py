@@ -174,9 +174,9 @@ def test_environments_resume_to_the_bit(tmp_path: Path, env_id: str) -> None:
 
 
 def test_an_emulator_resumes_to_the_bit(tmp_path: Path) -> None:
-    """One ALE environment: emulator (sticky actions included) and the wrappers' buffers."""
+    """One ALE environment: emulator (sticky actions and time limit included), wrappers' buffers."""
     pytest.importorskip("ale_py")
-    settings = {"native": False, "repeat_action_probability": 0.25}
+    settings = {"native": False, "repeat_action_probability": 0.25, "max_episode_steps": 120}
     make_env = lambda: make_environment("ALE/Pong-v5", seed=3, **settings)  # noqa: E731
     changes = {
         **SMALL,

@@ -7,12 +7,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_cpp import CheckpointCallback, DeepCPP
 from sb3_cpp.atari import FrameReplayBuffer
 from sb3_cpp.checkpointing import CheckpointStore, DamagedCheckpoint, buffer, resume, store
+from sb3_cpp.checks import InvalidArgument
 
 SMALL: dict[str, Any] = {
     "buffer_size": 300,
@@ -99,6 +100,26 @@ def test_a_damaged_newest_one_does_not_block_the_folder(
     assert [path.name for path in store.entries(folder)] == [old.name, "000003"]
     assert [store.verify(entry)["timesteps"] for entry in store.entries(folder)] == [40, 80]
     assert DeepCPP.resume(folder).num_timesteps == 80
+
+
+def test_a_loaded_model_does_not_replace_the_checkpoints_of_another_run(
+    saved: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "c"
+    shutil.copytree(saved, folder)
+    before = store.entries(folder)
+    PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8).learn(8).save(tmp_path / "model")
+    model = PPO.load(tmp_path / "model", env=gym.make("CartPole-v1"))
+
+    def learn(path: Path) -> None:
+        model.learn(16, callback=CheckpointCallback(path, 8), reset_num_timesteps=False)
+
+    with pytest.raises(InvalidArgument, match=r"checkpoints of another run, got .*resume\(\)"):
+        learn(folder)
+    assert store.entries(folder) == before
+    for _ in range(2):  # the second time the folder holds what this model wrote
+        learn(tmp_path / "own")
+    assert len(store.entries(tmp_path / "own")) == 2
 
 
 def test_a_checkpoint_from_elsewhere_is_announced(

@@ -24,6 +24,8 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     ((*TRAIN, "-i", "nowhere"), "no checkpoint at nowhere"),
     ((*TRAIN, "-n", "-5"), "n_timesteps must be"),
     ((*TRAIN, "--seed", "-1"), "seed must be"),
+    ((*TRAIN, "--seed", "9" * 400), "seed must be a number in [0, inf) that fits a float"),
+    ((*TRAIN, "-n", "9" * 400), "n_timesteps must be a number in [1, inf) that fits a float"),
     ((*TRAIN, "--seed", "one"), "invalid int value"),
     ((*TRAIN, "--suite", "clasic"), "did you mean 'classic'"),
     ((*TRAIN, "--suite", "missing.yml"), "must be a readable file"),
@@ -64,6 +66,7 @@ CASES: list[tuple[tuple[str, ...], str]] = [
 TUNE: list[tuple[tuple[str, ...], str]] = [
     (("tune", "--algo", "ppo"), "no search space for 'ppo'"),
     (("tune", "--objective", "fame"), "--objective must be one of"),
+    (("tune", "--algo", "mdqn", "--seed", "4294967296"), "--seed must be below 2**32"),
     (("tune", "--trials", "0"), "--trials must be"),
     (("tune", "--storage", "nosuch://x"), "--storage must be a file or a database URL"),
     (("tune", "-params", "alhpa:0.5"), "did you mean 'alpha'"),

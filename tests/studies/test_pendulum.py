@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,17 @@ def test_upright_is_judged_by_the_last_200_steps() -> None:
     assert is_upright(angles).tolist() == [True, True, False]
 
 
+@pytest.mark.parametrize("steps", [501, 600, 700, 999, 1200])
+def test_the_beginning_of_another_episode_does_not_count_as_falling(steps: int) -> None:
+    """An episode has 500 steps, in the batch as in gymnasium, and the next one begins hanging."""
+    angles = th.zeros(2, steps)
+    for start in range(0, steps, 500):
+        angles[:, start : start + 150] = -math.pi
+    last_end = steps // 500 * 500
+    angles[1, last_end - 50 : last_end] = math.pi  # falls in the end: a mean of pi / 4 > 0.3
+    assert is_upright(angles).tolist() == [True, False]
+
+
 def test_script_writes_everything_and_names_the_folder_last(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +126,8 @@ def test_joint_features_as_printed_run_too(run: Run, tmp_path: Path) -> None:
         (["--steps", "100"], ("steps", "100", "at least 200")),
         (["--gamma", "1"], ("gamma", "1.0", "[0, 1)")),
         (["--cpp-scheme", "2"], ("scheme", "2", "'1b'")),
+        (["--action-centres", "1"], ("action_centres", "1", "0 or at least 2")),
+        (["--action-centres", "10001"], ("action_centres", "10001", "[2, 10000]")),
         (["--bins", "200"], ("bins", "40000", "at most 10000")),
     ],
 )

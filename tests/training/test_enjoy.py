@@ -69,6 +69,25 @@ def test_what_cannot_be_played_is_named(tmp_path: Path) -> None:
         check_video("film.avi")
 
 
+def test_a_run_without_evaluations_has_no_best_model(tmp_path: Path) -> None:
+    settings = small_config(n_timesteps=200, eval_freq=-1)
+    folder = train_run(settings, tmp_path, show="nothing").folder
+    with pytest.raises(InvalidArgument, match="has no best model, because the run was not eval"):
+        load_run(folder, best=True)
+
+
+def test_a_video_replaces_nothing_unless_asked_to(tmp_path: Path) -> None:
+    film, folder = tmp_path / "film.gif", tmp_path / "folder.gif"
+    film.write_bytes(b"another one")
+    folder.mkdir()
+    with pytest.raises(InvalidArgument, match=r"film.gif already exists; .* or use --force"):
+        check_video(film)
+    assert check_video(film, force=True) == film
+    for force in (False, True):
+        with pytest.raises(InvalidArgument, match="--video must be a file, got the folder"):
+            check_video(folder, force)
+
+
 def test_bars_are_as_long_as_the_probabilities() -> None:
     picture = annotate(np.zeros((20, 316, 3), dtype=np.uint8), [0.25, 0.75], action=1, title="")
     rows = [20 + 3 + (a + 1) * 18 + 8 for a in range(2)]

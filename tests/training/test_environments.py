@@ -1,5 +1,7 @@
 """Environments by id."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -88,3 +90,42 @@ def test_missing_packages_and_wrong_arguments_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(gym, "make", missing)
     with pytest.raises(InvalidArgument, match=r"pip install 'sb3_cpp\[box2d\]'"):
         make_environment("LunarLander-v3")
+
+
+@pytest.mark.parametrize("how", [{}, {"native": False}, {"render_mode": "rgb_array"}])
+@pytest.mark.parametrize("frame_skip", [1, 4])
+def test_an_atari_time_limit_counts_steps_of_the_agent(
+    how: dict[str, Any], frame_skip: int
+) -> None:
+    """Without no-ops only the two hidden steps at the start (FIRE and the one after) count too."""
+    pytest.importorskip("ale_py", reason="needs the extra atari")
+    env = make_environment(
+        "SpaceInvadersNoFrameskip-v4",
+        seed=0,
+        max_episode_steps=50,
+        training=False,
+        frame_skip=frame_skip,
+        noop_max=0,
+        **how,
+    )
+    env.reset()
+    for step in range(1, 49):
+        _, _, dones, infos = env.step(np.zeros(1, dtype=np.int64))
+        assert dones[0] == (step == 50 - 2)
+    assert infos[0]["TimeLimit.truncated"]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_episode_steps": 50, "max_episode_frames": 300}, "the same time limit; set one"),
+        ({"max_episode_steps": 50, "frame_skip": "x"}, "frame_skip must be a whole number"),
+        ({"native": False, "noop_max": -1}, "noop_max must be a whole number of at least 0"),
+        ({"native": False, "n_envs": 2}, "native: false needs n_envs: 1, got 2"),
+    ],
+)
+def test_wrong_atari_settings_are_one_line(settings: dict[str, Any], message: str) -> None:
+    pytest.importorskip("ale_py", reason="needs the extra atari")
+    with pytest.raises(InvalidArgument, match=message):
+        make_environment("PongNoFrameskip-v4", **settings)
