@@ -27,6 +27,7 @@ from sb3_cpp.checkpointing import (
     TrainingInterrupted,
     store,
 )
+from sb3_cpp.checkpointing.state import start_anew
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import CautiousSAC, RegularizedDQN
 from sb3_cpp.files import is_part, naming_path
@@ -363,6 +364,8 @@ def _start_model(
     if source is None:
         return make_model(config, env), None
     model, checkpoint = _load_model(config, env, source)
+    if not _is_inside(checkpoint, folder):  # another run's: its seed came with it
+        start_anew(model, config.seed)
     if model.num_timesteps < config.n_timesteps:
         return model, checkpoint
     own = checkpoint.is_dir() and _is_inside(checkpoint, folder) and not is_finished(folder)

@@ -19,6 +19,7 @@ from sb3_cpp.analysis.results import load_results
 from sb3_cpp.checkpointing import store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training import logs, run
+from sb3_cpp.training.algorithms import get_algorithm
 from sb3_cpp.training.run import (
     RunFailed,
     RunLocked,
@@ -345,6 +346,30 @@ def test_a_run_can_start_from_the_model_of_another(
     with pytest.raises(InvalidArgument, match="no checkpoint at"):
         train_run(small_config(seed=3), tmp_path, start_from=tmp_path / "nowhere")
     assert not (tmp_path / "classic/cpp/CartPole-v1/seed_3").exists()
+
+
+@pytest.mark.parametrize(
+    ("algo", "name"), [("cpp", "model.zip"), ("cpp", "checkpoint"), ("ppo", "checkpoint")]
+)
+def test_runs_from_the_same_model_differ_by_their_seeds(
+    tmp_path: Path, algo: str, name: str
+) -> None:
+    steps = {"eval_freq": -1, "save_freq": -1}
+    first = train_run(small_config(algo, n_timesteps=128, **steps), tmp_path, show="nothing").folder
+    length = 64 if name == "model.zip" else 256  # steps of a checkpoint count
+    twins = []
+    for seed, root in ((1, "one"), (1, "two"), (2, "one")):
+        config = small_config(algo, seed=seed, n_timesteps=length, **steps)
+        twins.append(train_run(config, tmp_path / root, show="nothing", start_from=first / name))
+    models = [get_algorithm(algo).load(twin.folder / "model.zip") for twin in twins]
+    assert [model.seed for model in models] == [1, 1, 2]
+    one, same, other = (model.policy.state_dict() for model in models)
+    assert all(th.equal(one[key], same[key]) for key in one)
+    assert not all(th.equal(one[key], other[key]) for key in one)
+    episodes = [
+        [(row["r"], row["l"]) for row in rows(twin.folder / "monitor.csv")] for twin in twins
+    ]
+    assert episodes[0] == episodes[1] != episodes[2]
 
 
 def test_a_run_of_a_version_with_fewer_settings_is_resumed(tmp_path: Path) -> None:
