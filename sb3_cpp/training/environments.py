@@ -8,9 +8,10 @@ import copy
 import importlib
 import importlib.util
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -172,10 +173,11 @@ def make_environment(
         def make() -> gym.Env[Any, Any]:
             chosen = find_environment(env_id, gym_packages)  # a worker has not imported anything
             maker: Any = make_minatar if chosen in _MINATAR else gym.make
-            env = Monitor(maker(chosen, max_episode_steps=max_episode_steps, **kwargs))
+            env: gym.Env[Any, Any]
+            env = monitor = Monitor(maker(chosen, max_episode_steps=max_episode_steps, **kwargs))
             for wrapper, arguments in wrappers:
                 env = wrapper(env, **arguments)
-            return env
+            return EpisodeReport(env, monitor) if wrappers else env
 
         def make_in_worker() -> gym.Env[Any, Any]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then saves
@@ -202,6 +204,27 @@ def make_environment(
     ):
         venv = VecTransposeImage(venv)
     return venv
+
+
+class EpisodeReport(gym.Wrapper[Any, Any, Any, Any]):
+    """Reports an episode that a wrapper around SB3's Monitor has ended, as Monitor does: with the
+    rewards of the environment itself. Evaluations and logs wait for this report.
+
+    :param env: the wrapped environment
+    :param monitor: the Monitor inside it
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], monitor: Monitor[Any, Any]) -> None:
+        super().__init__(env)
+        self.monitor = monitor
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if (terminated or truncated) and "episode" not in info:
+            rewards, seconds = self.monitor.rewards, time.time() - self.monitor.t_start
+            values = {"r": round(sum(rewards), 6), "l": len(rewards), "t": round(seconds, 6)}
+            info["episode"] = values
+        return observation, reward, terminated, truncated, info
 
 
 def _find_wrapper(entry: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -29,7 +29,7 @@ from sb3_cpp.training.environments import (
 from sb3_cpp.training.run import make_run_environment, train_run
 from sb3_cpp.training.suites import RunConfig, Suite, load_suite
 from sb3_cpp.training.train import target_period_advice, train
-from tests.training.small_runs import PARAMS, small_config
+from tests.training.small_runs import PARAMS, rows, small_config
 
 PACKAGE = '''
 import gymnasium as gym
@@ -137,6 +137,25 @@ def test_layers_are_those_of_the_zoo() -> None:
     images = make_environment(ID, images=True, frame_stack=4)
     assert isinstance(images, VecTransposeImage)
     assert images.observation_space.shape == (12, 36, 36)
+
+
+def test_an_episode_that_a_wrapper_ends_is_reported_with_the_rewards_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    wrappers = ["line_package.Doubled", {"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 4}}]
+    env = make_environment(ID, seed=0, env_wrapper=wrappers, length=90)
+    env.reset()
+    for _ in range(2):
+        infos = [env.step(np.array([0]))[3][0] for _ in range(4)]
+        assert ["episode" in info for info in infos] == [False, False, False, True]
+        episode = infos[-1]["episode"]
+        assert (episode["r"], episode["l"]) == (4 * -1.0, 4)  # not doubled, as Monitor has it
+    limited = config(env_wrapper=wrappers, env_kwargs={"length": 90}, eval_envs=2, n_timesteps=104)
+    folder = train_run(limited, tmp_path, show="nothing").folder  # its evaluations end
+    with np.load(folder / "evaluations.npz") as saved:
+        assert saved["ep_lengths"].tolist() == [[4, 4]] * 2  # at step 100 and at the end
+    episodes = [(row["r"], row["l"]) for row in rows(folder / "monitor.csv")]
+    assert episodes == [("-4.0", "4")] * (104 // 4)
 
 
 @pytest.mark.parametrize(
