@@ -424,6 +424,15 @@ def test_a_full_disk_is_reported_with_the_path(tmp_path: Path, name: str) -> Non
         train_run(small_config(eval_freq=100), tmp_path, show="nothing")
 
 
+@pytest.mark.parametrize("algo", ["dqn", "cpp"])
+def test_a_run_can_learn_after_each_episode(tmp_path: Path, algo: str) -> None:
+    config = small_config(algo, n_timesteps=100, train_freq=[1, "episode"], eval_freq=-1)
+    outcome = train_run(config, tmp_path, show="nothing")
+    lengths = [int(row["l"]) for row in rows(outcome.folder / "monitor.csv")]
+    # Rollouts are whole episodes: the last one ends the run
+    assert outcome.timesteps == sum(lengths) >= 100 > sum(lengths[:-1])
+
+
 def test_a_failure_is_kept_with_its_traceback_and_can_be_retried(tmp_path: Path) -> None:
     def fail() -> None:
         raise ValueError("non-finite loss")
