@@ -234,6 +234,7 @@ def _load_model(config: RunConfig, env: VecEnv, source: Path) -> tuple[BaseAlgor
     except DamagedCheckpoint:
         raise
     except (
+        TypeError,
         ValueError,
         KeyError,
         RuntimeError,
@@ -269,11 +270,17 @@ def _load_checkpoint(
         return store.load(algorithm, previous, env), previous
 
 
-def _stored_hyperparameters(source: Path) -> dict[str, Any]:
-    """Hyperparameters that a loaded model was saved with, if its run's folder is known."""
+def _stored_hyperparameters(config: RunConfig, source: Path) -> dict[str, Any]:
+    """Hyperparameters that a loaded model was saved with, if its run's folder is known. A run of
+    another algorithm is refused: SB3 loads a model of A2C as one of PPO without a word."""
     for folder in list(source.parents)[:2]:
         if (folder / CONFIG).is_file():
             record = read_record(folder)
+            stored = record["config"].get("algorithm", config.algorithm)
+            if stored != config.algorithm:
+                raise InvalidArgument(
+                    f"{source} is no {config.algorithm} for {config.env}: its run trained {stored}"
+                )
             values = record["config"].get("hyperparameters") or {}
             return {**(record.get("class_defaults") or {}), **values}
     return {}
@@ -320,7 +327,7 @@ def train_run(
     if source is not None and not extends:
         if not _is_inside(source, Path(root)):  # a user's own runs need no warning
             print(store.FOREIGN.format(source), flush=True)
-        values = _stored_hyperparameters(source)
+        values = _stored_hyperparameters(config, source)
         config = replace(config, start_from=str(source), hyperparameters=values)
     # Only the length of a run may change when it is extended
     ignore = ("n_timesteps", "eval_freq", "save_freq", "start_from") if extends else ()

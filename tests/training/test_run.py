@@ -390,6 +390,31 @@ def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
         train_run(small_config("cpp"), tmp_path, start_from=first.folder / "model.zip")
 
 
+@pytest.mark.parametrize(
+    ("saved", "asked", "known", "message"),
+    [
+        ("a2c", "ppo", True, "its run trained a2c"),  # SB3 loads it without a word
+        ("cmdqn", "dqn", True, "its run trained cmdqn"),
+        ("cmdqn", "dqn", False, ""),  # its file alone
+        ("cmdqn", "qrdqn", False, ""),
+        ("cmdqn", "ppo", False, ""),
+    ],
+)
+def test_a_model_of_another_class_is_refused_in_one_line(
+    tmp_path: Path, saved: str, asked: str, known: bool, message: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    algorithm = get_algorithm(saved)
+    algorithm("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [4]}).save(source / "model")
+    if known:
+        (source / "config.yml").write_text(f"config: {{algorithm: {saved}}}")
+    with pytest.raises(InvalidArgument, match=f"is no {asked} for CartPole-v1: .*{message}") as e:
+        train_run(small_config(asked), tmp_path, start_from=source / "model.zip")
+    assert "\n" not in str(e.value)
+    assert not (tmp_path / "classic").exists()
+
+
 def test_a_full_disk_leaves_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
