@@ -434,14 +434,14 @@ class _Run:
             outputs += self.make_writers(folder)
         model.set_logger(Logger(str(folder), outputs))
         evaluation, callbacks = self._make_callbacks()
+        self.progress.init_callback(model)  # learn() does so after the first reset only
         try:
             with self.interruption:
                 remaining = config.n_timesteps - model.num_timesteps
                 if remaining > 0:
                     model.learn(remaining, CallbackList(callbacks), reset_num_timesteps=False)
                 else:  # it died just before its end
-                    for callback in (self.progress, self.checkpoints):
-                        callback.init_callback(model)
+                    self.checkpoints.init_callback(model)
                     self.progress.on_training_start({}, {})
                 # Before the last evaluation: a run that dies in it need not train again
                 if config.keep_checkpoint:

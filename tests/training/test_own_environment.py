@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.run_folder import read_status
 from sb3_cpp.training.enjoy import load_run, load_run_normalization
 from sb3_cpp.training.environments import (
     find_environment,
@@ -26,7 +27,7 @@ from sb3_cpp.training.environments import (
     load_normalization,
     make_environment,
 )
-from sb3_cpp.training.run import make_run_environment, train_run
+from sb3_cpp.training.run import RunFailed, make_run_environment, train_run
 from sb3_cpp.training.suites import RunConfig, Suite, load_suite
 from sb3_cpp.training.train import target_period_advice, train
 from tests.training.small_runs import PARAMS, rows, small_config
@@ -260,6 +261,23 @@ def test_environments_in_processes_of_their_own_train_and_are_resumed(tmp_path: 
     env = make_environment(ID, 2, vec_env="subproc")
     assert isinstance(env, SubprocVecEnv)
     env.close()
+
+
+def test_an_error_in_the_first_reset_is_kept_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, *, seed: object = None, options: object = None) -> None:
+        raise RuntimeError("no map")
+
+    folder = config().folder(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module("line_package").Line, "reset", fail)
+        with pytest.raises(RunFailed, match="failed at step 0: no map"):
+            train_run(config(), tmp_path, show="bar")
+    status = read_status(folder)
+    assert (status["state"], status["timesteps"], status["error"]) == ("failed", 0, "no map")
+    assert "RuntimeError: no map" in (folder / "failure.log").read_text(encoding="utf-8")
+    assert train_run(config(), tmp_path, show="nothing").state == "finished"
 
 
 def test_an_environment_without_a_suite_trains_with_class_defaults_and_says_so(
