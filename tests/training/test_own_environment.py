@@ -113,9 +113,11 @@ def test_an_environment_is_found_by_its_package_its_class_or_after_an_import() -
         ("line_package:Lime-v0", "line_package neither registers 'Lime-v0' .*'Line-v0'"),
         (":Line-v0", "unknown environment ':Line-v0'"),
         ("..:Line-v0", "cannot import '..'"),
+        ("broken_package:Line-v0", "cannot import 'broken_package' .*broken_package.py, line 1"),
     ],
 )
-def test_what_is_not_found_is_named(env: str, message: str) -> None:
+def test_what_is_not_found_is_named(tmp_path: Path, env: str, message: str) -> None:
+    (tmp_path / "code" / "broken_package.py").write_text("class Line(", encoding="utf-8")
     with pytest.raises(InvalidArgument, match=message) as error:
         find_environment(env)
     assert "\n" not in str(error.value)
