@@ -109,6 +109,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
     """Refuse a folder that holds something else than this run, naming what differs."""
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), Path())
+    if not existing.is_dir():
+        raise InvalidArgument(f"-f must be a folder, got the file {str(existing)!r}")
     names = [path for path in folder.iterdir() if not is_part(path)] if folder.exists() else []
     if not any(path.name not in (LOCK, OUTPUT) for path in names):
         return
