@@ -289,6 +289,16 @@ def _stored_hyperparameters(config: RunConfig, source: Path) -> dict[str, Any]:
     return {}
 
 
+def start_of(folder: Path) -> dict[str, Any]:
+    """What a run has from the model that it was started from: where that was, and its
+    hyperparameters; empty for a run that was started from none."""
+    stored: dict[str, Any] = {}
+    with contextlib.suppress(InvalidArgument):  # check_folder says what is wrong with it
+        stored = read_config(folder)
+    names = ("start_from", "hyperparameters") if stored.get("start_from") is not None else ()
+    return {name: stored[name] for name in names}
+
+
 # Training
 
 
@@ -332,6 +342,8 @@ def train_run(
             print(store.FOREIGN.format(source), flush=True)
         values = _stored_hyperparameters(config, source)
         config = replace(config, start_from=str(source), hyperparameters=values)
+    if extends:
+        config = replace(config, **start_of(folder))
     # Only the length of a run may change when it is extended
     ignore = ("n_timesteps", "eval_freq", "save_freq", "start_from") if extends else ()
     check_folder(folder, config, ignore)

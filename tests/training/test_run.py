@@ -30,6 +30,7 @@ from sb3_cpp.training.run import (
     train_run,
 )
 from sb3_cpp.training.suites import RunConfig
+from sb3_cpp.training.train import train
 from tests.training.small_runs import rows, small_config
 
 
@@ -346,6 +347,25 @@ def test_a_run_can_start_from_the_model_of_another(
     with pytest.raises(InvalidArgument, match="no checkpoint at"):
         train_run(small_config(seed=3), tmp_path, start_from=tmp_path / "nowhere")
     assert not (tmp_path / "classic/cpp/CartPole-v1/seed_3").exists()
+
+
+def test_a_run_that_was_started_from_a_model_can_be_prolonged_without_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = {"eval_freq": -1, "save_freq": -1, "eval_episodes": 2}
+    first = train_run(small_config(n_timesteps=64, gamma=0.5, **few), "runs", show="nothing")
+    model = first.folder / "model.zip"
+    begun = small_config(seed=1, n_timesteps=64, **few)
+    folder = train_run(begun, "runs", show="nothing", start_from=model).folder
+    before = yaml.safe_load((folder / "config.yml").read_text())["config"]
+    assert before["hyperparameters"]["gamma"] == 0.5
+    command = {"algo": "cpp", "env": "CartPole-v1", "seed": 1, "start_from": str(folder)}
+    with pytest.raises(InvalidArgument, match=r"-params must not have gamma with -i"):
+        train(n_timesteps=128, params=["gamma:0.9"], **few, **command)
+    assert train(n_timesteps=128, params=["gamma:0.5"], **few, **command) == 0
+    after = yaml.safe_load((folder / "config.yml").read_text())["config"]
+    assert after == {**before, "n_timesteps": 128}
 
 
 @pytest.mark.parametrize(
