@@ -200,10 +200,10 @@ def make_environment(
         def make() -> gym.Env[Any, Any]:
             chosen = find_environment(env_id, gym_packages)  # a worker has not imported anything
             maker: Any = make_minatar if chosen in _MINATAR else gym.make
-            env: gym.Env[Any, Any]
             with _naming(f"env_kwargs do not fit {env_id}"):
                 inner = maker(chosen, max_episode_steps=max_episode_steps, **kwargs)
-            env = monitor = Monitor(inner)
+            monitor: Monitor[Any, Any] = Monitor(inner)
+            env: gym.Env[Any, Any] = monitor
             for entry, (wrapper, arguments) in zip(env_wrapper, wrappers):
                 with _naming(f"env_wrapper {entry} does not fit {env_id}"):
                     env = wrapper(env, **arguments)
