@@ -102,6 +102,15 @@ def restore_pending(model: BaseAlgorithm) -> bool:
     return True
 
 
+def start_anew(model: BaseAlgorithm, seed: int) -> None:
+    """Give a loaded model a new episode and random numbers of its own: it no longer goes on as the
+    run would that it comes from. What it has learned stays, statistics of VecNormalize too."""
+    _PENDING.pop(model, None)
+    model._last_obs = None  # learn() resets the environment
+    model.seed = seed
+    model.set_random_seed(seed)
+
+
 def pending(model: BaseAlgorithm) -> dict[str, Any] | None:
     """What a resumed model waits for, if its ``learn()`` has not begun."""
     return _PENDING.get(model)

@@ -112,6 +112,8 @@ def resolve_classes(values: Mapping[str, Any], n_dimensions: int = 1) -> dict[st
             resolved[key] = NormalActionNoise(
                 *np.array([[0.0], [deviation]]).repeat(n_dimensions, 1)
             )
+        elif key == "train_freq" and isinstance(value, list):
+            resolved[key] = tuple(value)  # YAML has no tuples, and SB3 takes nothing else
         elif isinstance(value, str) and value.startswith("lin_"):
             resolved[key] = _linear_schedule(key, value)
         else:

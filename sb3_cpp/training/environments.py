@@ -4,13 +4,15 @@ An id is gymnasium's (``CartPole-v1``), one that a package registers (``package:
 class (``package.module:EnvClass``). MinAtar and Atari games get their usual preprocessing.
 """
 
+import contextlib
 import copy
 import importlib
 import importlib.util
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -82,7 +84,8 @@ def find_environment(env_id: str, gym_packages: Sequence[str] = ()) -> str | Env
 def _import(package: str, place: str) -> Any:
     try:
         return importlib.import_module(package)
-    except (ImportError, ValueError, TypeError) as error:  # "", "." and ".a" are no names
+    # "", "." and ".a" are no names
+    except (ImportError, ValueError, TypeError, SyntaxError) as error:
         raise InvalidArgument(f"{place}: cannot import {package!r} ({error})") from None
 
 
@@ -93,7 +96,7 @@ def _check_dependencies(env_id: str, spec: EnvSpec) -> None:
             load_env_creator(spec.entry_point)
     except DependencyNotInstalled as error:
         raise _missing(env_id, error) from None
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise InvalidArgument(f"environment {env_id} cannot be imported ({error})") from None
 
 
@@ -104,6 +107,30 @@ def _missing(env_id: str, error: DependencyNotInstalled) -> InvalidArgument:
         if word in advice.lower():
             advice = f"pip install 'sb3_cpp[{extra}]'"
     return InvalidArgument(f"{env_id} needs further packages: {advice}")
+
+
+# What environments and wrappers raise for arguments or spaces that they do not take
+_MISFITS = (
+    TypeError,
+    ValueError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    gym.error.Error,
+)
+
+
+@contextlib.contextmanager
+def _naming(complaint: str) -> Iterator[None]:
+    """In this context an error is the user's mistake, told in one line that begins so."""
+    try:
+        yield
+    except (InvalidArgument, DependencyNotInstalled):  # these say it better
+        raise
+    except _MISFITS as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InvalidArgument(f"{complaint}: {reason}") from error
 
 
 def has_time_limit(
@@ -166,16 +193,21 @@ def make_environment(
                     f"{env_id} has its own wrappers, frame stack and threads: env_wrapper, "
                     "normalize, frame_stack and vec_env must not be set"
                 )
-            return _make_atari(str(found), n_envs, seed, max_episode_steps, training, kwargs)
+            with _naming(f"env_kwargs do not fit {env_id}"):
+                return _make_atari(str(found), n_envs, seed, max_episode_steps, training, kwargs)
         wrappers = [_find_wrapper(entry) for entry in env_wrapper]
 
         def make() -> gym.Env[Any, Any]:
             chosen = find_environment(env_id, gym_packages)  # a worker has not imported anything
             maker: Any = make_minatar if chosen in _MINATAR else gym.make
-            env = Monitor(maker(chosen, max_episode_steps=max_episode_steps, **kwargs))
-            for wrapper, arguments in wrappers:
-                env = wrapper(env, **arguments)
-            return env
+            with _naming(f"env_kwargs do not fit {env_id}"):
+                inner = maker(chosen, max_episode_steps=max_episode_steps, **kwargs)
+            monitor: Monitor[Any, Any] = Monitor(inner)
+            env: gym.Env[Any, Any] = monitor
+            for entry, (wrapper, arguments) in zip(env_wrapper, wrappers):
+                with _naming(f"env_wrapper {entry} does not fit {env_id}"):
+                    env = wrapper(env, **arguments)
+            return EpisodeReport(env, monitor) if wrappers else env
 
         def make_in_worker() -> gym.Env[Any, Any]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then saves
@@ -188,20 +220,41 @@ def make_environment(
             venv = DummyVecEnv([make] * n_envs)
     except DependencyNotInstalled as error:
         raise _missing(env_id, error) from None
-    except TypeError as error:
-        raise InvalidArgument(f"env_kwargs do not fit {env_id}: {error}") from None
     venv.seed(seed)
     if normalize:
         arguments = dict(normalize) if isinstance(normalize, Mapping) else {}
-        venv = VecNormalize(venv, training=training, **arguments)
+        with _naming(f"normalize does not fit {env_id}"):
+            venv = VecNormalize(venv, training=training, **arguments)
         venv.norm_reward = venv.norm_reward and training  # an evaluation reports what was earned
     if frame_stack is not None:
-        venv = VecFrameStack(venv, frame_stack)
+        with _naming(f"frame_stack does not fit {env_id}"):
+            venv = VecFrameStack(venv, frame_stack)
     if is_image_space(venv.observation_space) and not is_image_space_channels_first(
         venv.observation_space  # type: ignore[arg-type]
     ):
         venv = VecTransposeImage(venv)
     return venv
+
+
+class EpisodeReport(gym.Wrapper[Any, Any, Any, Any]):
+    """Reports an episode that a wrapper around SB3's Monitor has ended, as Monitor does: with the
+    rewards of the environment itself. Evaluations and logs wait for this report.
+
+    :param env: the wrapped environment
+    :param monitor: the Monitor inside it
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], monitor: Monitor[Any, Any]) -> None:
+        super().__init__(env)
+        self.monitor = monitor
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if (terminated or truncated) and "episode" not in info:
+            rewards, seconds = self.monitor.rewards, time.time() - self.monitor.t_start
+            values = {"r": round(sum(rewards), 6), "l": len(rewards), "t": round(seconds, 6)}
+            info["episode"] = values
+        return observation, reward, terminated, truncated, info
 
 
 def _find_wrapper(entry: str | Mapping[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -307,9 +307,13 @@ class ProgressCallback(BaseCallback):
         self.show = "lines" if show == "bar" and not sys.stdout.isatty() else show
         self._bar: Progress | None = None
 
+    def _init_callback(self) -> None:
+        # Before training starts: the first reset of the environment may fail
+        self._start = self._last = time.monotonic()
+        self._first = self.num_timesteps = self.model.num_timesteps
+
     def _on_training_start(self) -> None:
         self._start = self._last = time.monotonic()
-        self._first = self.num_timesteps
         self._next_line = self._after(self.num_timesteps)
         if self.show == "bar":
             columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -27,6 +27,7 @@ from sb3_cpp.checkpointing import (
     TrainingInterrupted,
     store,
 )
+from sb3_cpp.checkpointing.state import start_anew
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.deep import CautiousSAC, RegularizedDQN
 from sb3_cpp.files import is_part, naming_path
@@ -108,6 +109,9 @@ def locked(folder: Path) -> Iterator[None]:
 
 def check_folder(folder: Path, config: RunConfig, ignore: Sequence[str] = ()) -> None:
     """Refuse a folder that holds something else than this run, naming what differs."""
+    existing = next((path for path in (folder, *folder.parents) if path.exists()), Path())
+    if not existing.is_dir():
+        raise InvalidArgument(f"-f must be a folder, got the file {str(existing)!r}")
     names = [path for path in folder.iterdir() if not is_part(path)] if folder.exists() else []
     if not any(path.name not in (LOCK, OUTPUT) for path in names):
         return
@@ -233,6 +237,7 @@ def _load_model(config: RunConfig, env: VecEnv, source: Path) -> tuple[BaseAlgor
     except DamagedCheckpoint:
         raise
     except (
+        TypeError,
         ValueError,
         KeyError,
         RuntimeError,
@@ -268,14 +273,30 @@ def _load_checkpoint(
         return store.load(algorithm, previous, env), previous
 
 
-def _stored_hyperparameters(source: Path) -> dict[str, Any]:
-    """Hyperparameters that a loaded model was saved with, if its run's folder is known."""
+def _stored_hyperparameters(config: RunConfig, source: Path) -> dict[str, Any]:
+    """Hyperparameters that a loaded model was saved with, if its run's folder is known. A run of
+    another algorithm is refused: SB3 loads a model of A2C as one of PPO without a word."""
     for folder in list(source.parents)[:2]:
         if (folder / CONFIG).is_file():
             record = read_record(folder)
+            stored = record["config"].get("algorithm", config.algorithm)
+            if stored != config.algorithm:
+                raise InvalidArgument(
+                    f"{source} is no {config.algorithm} for {config.env}: its run trained {stored}"
+                )
             values = record["config"].get("hyperparameters") or {}
             return {**(record.get("class_defaults") or {}), **values}
     return {}
+
+
+def start_of(folder: Path) -> dict[str, Any]:
+    """What a run has from the model that it was started from: where that was, and its
+    hyperparameters; empty for a run that was started from none."""
+    stored: dict[str, Any] = {}
+    with contextlib.suppress(InvalidArgument):  # check_folder says what is wrong with it
+        stored = read_config(folder)
+    names = ("start_from", "hyperparameters") if stored.get("start_from") is not None else ()
+    return {name: stored[name] for name in names}
 
 
 # Training
@@ -319,8 +340,10 @@ def train_run(
     if source is not None and not extends:
         if not _is_inside(source, Path(root)):  # a user's own runs need no warning
             print(store.FOREIGN.format(source), flush=True)
-        values = _stored_hyperparameters(source)
+        values = _stored_hyperparameters(config, source)
         config = replace(config, start_from=str(source), hyperparameters=values)
+    if extends:
+        config = replace(config, **start_of(folder))
     # Only the length of a run may change when it is extended
     ignore = ("n_timesteps", "eval_freq", "save_freq", "start_from") if extends else ()
     check_folder(folder, config, ignore)
@@ -363,6 +386,8 @@ def _start_model(
     if source is None:
         return make_model(config, env), None
     model, checkpoint = _load_model(config, env, source)
+    if not _is_inside(checkpoint, folder):  # another run's: its seed came with it
+        start_anew(model, config.seed)
     if model.num_timesteps < config.n_timesteps:
         return model, checkpoint
     own = checkpoint.is_dir() and _is_inside(checkpoint, folder) and not is_finished(folder)
@@ -424,14 +449,14 @@ class _Run:
             outputs += self.make_writers(folder)
         model.set_logger(Logger(str(folder), outputs))
         evaluation, callbacks = self._make_callbacks()
+        self.progress.init_callback(model)  # learn() does so after the first reset only
         try:
             with self.interruption:
                 remaining = config.n_timesteps - model.num_timesteps
                 if remaining > 0:
                     model.learn(remaining, CallbackList(callbacks), reset_num_timesteps=False)
                 else:  # it died just before its end
-                    for callback in (self.progress, self.checkpoints):
-                        callback.init_callback(model)
+                    self.checkpoints.init_callback(model)
                     self.progress.on_training_start({}, {})
                 # Before the last evaluation: a run that dies in it need not train again
                 if config.keep_checkpoint:

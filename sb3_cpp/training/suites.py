@@ -303,11 +303,16 @@ def suite_names() -> list[str]:
 
 def _suite_files(place: Path) -> list[Path]:
     """A folder's YAML files that are suites: settings of other kinds have no environments."""
-    return [
-        path
-        for path in sorted(place.glob("*.yml"))
-        if any(line.startswith("envs:") for line in path.read_text(encoding="utf-8").splitlines())
-    ]
+    return [path for path in sorted(place.glob("*.yml")) if _has_key(path, "envs")]
+
+
+def _has_key(path: Path, key: str) -> bool:
+    """Whether a file states this at its top. A user's folder may also hold what cannot be read."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return any(line.startswith(f"{key}:") for line in lines)
 
 
 def load_suite(name: str | Path) -> Suite:
@@ -344,13 +349,19 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise InvalidArgument(f"{place} must be a mapping of names to values, got {value!r}")
+    for name in value:
+        if not isinstance(name, str):  # YAML reads 0.1 and no as other things
+            raise InvalidArgument(
+                f"{place}: a name must be text, in quotes if need be, got {name!r}"
+            )
     return value
 
 
 def suite_of(env: str) -> Suite:
     """The default suite of an environment; an empty one if it has none."""
     for place in _PLACES:
-        suites = [load_suite(path) for path in _suite_files(place)]
+        # Other files need not be right: nobody has asked for them
+        suites = [load_suite(path) for path in _suite_files(place) if _has_key(path, "default")]
         found = [suite for suite in suites if suite.default and env in suite.envs]
         if len(found) > 1:
             names = " and ".join(suite.name for suite in found)

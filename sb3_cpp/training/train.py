@@ -16,11 +16,12 @@ from sb3_cpp.files import write_text
 from sb3_cpp.run_folder import WANDB_ID, command_line
 from sb3_cpp.training.algorithms import get_algorithm, hyperparameter_defaults
 from sb3_cpp.training.environments import has_time_limit
-from sb3_cpp.training.run import Outcome, RunFailed, train_run
+from sb3_cpp.training.run import Outcome, RunFailed, start_of, train_run
 from sb3_cpp.training.suites import (
     RUN_KEYS,
     RunConfig,
     choose_suite,
+    merge,
     note_unlisted,
     parse_overrides,
 )
@@ -116,7 +117,10 @@ def target_period_advice(config: RunConfig) -> str | None:
 def _check_start(source: Path, folder: Path, overrides: dict[str, Any]) -> None:
     """Refuse new hyperparameters for a trained model, except those of the run that is extended."""
     changed = [key for key in overrides if key not in RUN_KEYS]
-    if changed and folder not in (source, *source.parents):
+    if folder in (source, *source.parents):  # a run that began with a model of another has its own
+        own = start_of(folder).get("hyperparameters")
+        changed = [key for key in changed if own and merge(own, {key: overrides[key]}) != own]
+    if changed:
         raise InvalidArgument(
             f"-params must not have {', '.join(changed)} with -i {source}: a model keeps the "
             "hyperparameters it was saved with"

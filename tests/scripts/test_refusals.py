@@ -62,6 +62,11 @@ CASES: list[tuple[tuple[str, ...], str]] = [
         ),
         "temperature must be",
     ),
+    *(
+        ((*command, "-n", "100", "-f", folder), "-f must be a folder, got the file 'bad.yml'")
+        for command in (TRAIN, ("benchmark", "classic", "--algos", "dqn"))
+        for folder in ("bad.yml", "bad.yml/runs")
+    ),
 ]
 TUNE: list[tuple[tuple[str, ...], str]] = [
     (("tune", "--algo", "ppo"), "no search space for 'ppo'"),

@@ -79,6 +79,38 @@ def test_an_unknown_environment_is_answered_with_the_nearest(env_id: str, meant:
         find_environment(env_id)
 
 
+GRAY = "gymnasium.wrappers.GrayscaleObservation"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "settings", "message"),
+    [
+        ("CartPole-v1", {"env_wrapper": [GRAY]}, f"env_wrapper {GRAY} does not fit CartPole-v1: "),
+        ("CartPole-v1", {"gravity": 3}, "env_kwargs do not fit CartPole-v1: TypeError: "),
+        (
+            "FrozenLake-v1",
+            {"map_name": "foo"},
+            "env_kwargs do not fit FrozenLake-v1: KeyError: 'foo'",
+        ),
+        ("FrozenLake-v1", {"frame_stack": 2}, "frame_stack does not fit FrozenLake-v1: "),
+        ("FrozenLake-v1", {"normalize": True}, "normalize does not fit FrozenLake-v1: "),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_named_in_one_line(
+    env_id: str, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        make_environment(env_id, **settings)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_a_physical_constant_out_of_range_is_named_in_one_line() -> None:
+    pytest.importorskip("Box2D", reason="needs the extra box2d")
+    with pytest.raises(InvalidArgument, match=r"env_kwargs do not fit LunarLander-v3: .*gravity"):
+        make_environment("LunarLander-v3", gravity=5)
+
+
 def test_missing_packages_and_wrong_arguments_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*args: object, **kwargs: object) -> None:
         raise gym.error.DependencyNotInstalled(

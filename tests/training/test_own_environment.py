@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from sb3_cpp.checks import InvalidArgument
+from sb3_cpp.run_folder import read_status
 from sb3_cpp.training.enjoy import load_run, load_run_normalization
 from sb3_cpp.training.environments import (
     find_environment,
@@ -26,10 +27,10 @@ from sb3_cpp.training.environments import (
     load_normalization,
     make_environment,
 )
-from sb3_cpp.training.run import make_run_environment, train_run
+from sb3_cpp.training.run import RunFailed, make_run_environment, train_run
 from sb3_cpp.training.suites import RunConfig, Suite, load_suite
 from sb3_cpp.training.train import target_period_advice, train
-from tests.training.small_runs import PARAMS, small_config
+from tests.training.small_runs import PARAMS, rows, small_config
 
 PACKAGE = '''
 import gymnasium as gym
@@ -112,9 +113,11 @@ def test_an_environment_is_found_by_its_package_its_class_or_after_an_import() -
         ("line_package:Lime-v0", "line_package neither registers 'Lime-v0' .*'Line-v0'"),
         (":Line-v0", "unknown environment ':Line-v0'"),
         ("..:Line-v0", "cannot import '..'"),
+        ("broken_package:Line-v0", "cannot import 'broken_package' .*broken_package.py, line 1"),
     ],
 )
-def test_what_is_not_found_is_named(env: str, message: str) -> None:
+def test_what_is_not_found_is_named(tmp_path: Path, env: str, message: str) -> None:
+    (tmp_path / "code" / "broken_package.py").write_text("class Line(", encoding="utf-8")
     with pytest.raises(InvalidArgument, match=message) as error:
         find_environment(env)
     assert "\n" not in str(error.value)
@@ -137,6 +140,25 @@ def test_layers_are_those_of_the_zoo() -> None:
     images = make_environment(ID, images=True, frame_stack=4)
     assert isinstance(images, VecTransposeImage)
     assert images.observation_space.shape == (12, 36, 36)
+
+
+def test_an_episode_that_a_wrapper_ends_is_reported_with_the_rewards_of_the_environment(
+    tmp_path: Path,
+) -> None:
+    wrappers = ["line_package.Doubled", {"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 4}}]
+    env = make_environment(ID, seed=0, env_wrapper=wrappers, length=90)
+    env.reset()
+    for _ in range(2):
+        infos = [env.step(np.array([0]))[3][0] for _ in range(4)]
+        assert ["episode" in info for info in infos] == [False, False, False, True]
+        episode = infos[-1]["episode"]
+        assert (episode["r"], episode["l"]) == (4 * -1.0, 4)  # not doubled, as Monitor has it
+    limited = config(env_wrapper=wrappers, env_kwargs={"length": 90}, eval_envs=2, n_timesteps=104)
+    folder = train_run(limited, tmp_path, show="nothing").folder  # its evaluations end
+    with np.load(folder / "evaluations.npz") as saved:
+        assert saved["ep_lengths"].tolist() == [[4, 4]] * 2  # at step 100 and at the end
+    episodes = [(row["r"], row["l"]) for row in rows(folder / "monitor.csv")]
+    assert episodes == [("-4.0", "4")] * (104 // 4)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +263,23 @@ def test_environments_in_processes_of_their_own_train_and_are_resumed(tmp_path: 
     env = make_environment(ID, 2, vec_env="subproc")
     assert isinstance(env, SubprocVecEnv)
     env.close()
+
+
+def test_an_error_in_the_first_reset_is_kept_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, *, seed: object = None, options: object = None) -> None:
+        raise RuntimeError("no map")
+
+    folder = config().folder(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.import_module("line_package").Line, "reset", fail)
+        with pytest.raises(RunFailed, match="failed at step 0: no map"):
+            train_run(config(), tmp_path, show="bar")
+    status = read_status(folder)
+    assert (status["state"], status["timesteps"], status["error"]) == ("failed", 0, "no map")
+    assert "RuntimeError: no map" in (folder / "failure.log").read_text(encoding="utf-8")
+    assert train_run(config(), tmp_path, show="nothing").state == "finished"
 
 
 def test_an_environment_without_a_suite_trains_with_class_defaults_and_says_so(

@@ -19,6 +19,7 @@ from sb3_cpp.analysis.results import load_results
 from sb3_cpp.checkpointing import store
 from sb3_cpp.checks import InvalidArgument
 from sb3_cpp.training import logs, run
+from sb3_cpp.training.algorithms import get_algorithm
 from sb3_cpp.training.run import (
     RunFailed,
     RunLocked,
@@ -29,6 +30,7 @@ from sb3_cpp.training.run import (
     train_run,
 )
 from sb3_cpp.training.suites import RunConfig
+from sb3_cpp.training.train import train
 from tests.training.small_runs import rows, small_config
 
 
@@ -347,6 +349,49 @@ def test_a_run_can_start_from_the_model_of_another(
     assert not (tmp_path / "classic/cpp/CartPole-v1/seed_3").exists()
 
 
+def test_a_run_that_was_started_from_a_model_can_be_prolonged_without_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = {"eval_freq": -1, "save_freq": -1, "eval_episodes": 2}
+    first = train_run(small_config(n_timesteps=64, gamma=0.5, **few), "runs", show="nothing")
+    model = first.folder / "model.zip"
+    begun = small_config(seed=1, n_timesteps=64, **few)
+    folder = train_run(begun, "runs", show="nothing", start_from=model).folder
+    before = yaml.safe_load((folder / "config.yml").read_text())["config"]
+    assert before["hyperparameters"]["gamma"] == 0.5
+    command = {"algo": "cpp", "env": "CartPole-v1", "seed": 1, "start_from": str(folder)}
+    with pytest.raises(InvalidArgument, match=r"-params must not have gamma with -i"):
+        train(n_timesteps=128, params=["gamma:0.9"], **few, **command)
+    assert train(n_timesteps=128, params=["gamma:0.5"], **few, **command) == 0
+    after = yaml.safe_load((folder / "config.yml").read_text())["config"]
+    assert after == {**before, "n_timesteps": 128}
+
+
+@pytest.mark.parametrize(
+    ("algo", "name"), [("cpp", "model.zip"), ("cpp", "checkpoint"), ("ppo", "checkpoint")]
+)
+def test_runs_from_the_same_model_differ_by_their_seeds(
+    tmp_path: Path, algo: str, name: str
+) -> None:
+    steps = {"eval_freq": -1, "save_freq": -1}
+    first = train_run(small_config(algo, n_timesteps=128, **steps), tmp_path, show="nothing").folder
+    length = 64 if name == "model.zip" else 256  # steps of a checkpoint count
+    twins = []
+    for seed, root in ((1, "one"), (1, "two"), (2, "one")):
+        config = small_config(algo, seed=seed, n_timesteps=length, **steps)
+        twins.append(train_run(config, tmp_path / root, show="nothing", start_from=first / name))
+    models = [get_algorithm(algo).load(twin.folder / "model.zip") for twin in twins]
+    assert [model.seed for model in models] == [1, 1, 2]
+    one, same, other = (model.policy.state_dict() for model in models)
+    assert all(th.equal(one[key], same[key]) for key in one)
+    assert not all(th.equal(one[key], other[key]) for key in one)
+    episodes = [
+        [(row["r"], row["l"]) for row in rows(twin.folder / "monitor.csv")] for twin in twins
+    ]
+    assert episodes[0] == episodes[1] != episodes[2]
+
+
 def test_a_run_of_a_version_with_fewer_settings_is_resumed(tmp_path: Path) -> None:
     folder = train_run(small_config(), tmp_path, show="nothing").folder
     path = folder / "config.yml"
@@ -363,6 +408,31 @@ def test_a_model_of_another_algorithm_is_refused(tmp_path: Path) -> None:
     first = train_run(small_config("ppo"), tmp_path, show="nothing")
     with pytest.raises(InvalidArgument, match="is no cpp for CartPole-v1"):
         train_run(small_config("cpp"), tmp_path, start_from=first.folder / "model.zip")
+
+
+@pytest.mark.parametrize(
+    ("saved", "asked", "known", "message"),
+    [
+        ("a2c", "ppo", True, "its run trained a2c"),  # SB3 loads it without a word
+        ("cmdqn", "dqn", True, "its run trained cmdqn"),
+        ("cmdqn", "dqn", False, ""),  # its file alone
+        ("cmdqn", "qrdqn", False, ""),
+        ("cmdqn", "ppo", False, ""),
+    ],
+)
+def test_a_model_of_another_class_is_refused_in_one_line(
+    tmp_path: Path, saved: str, asked: str, known: bool, message: str
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    algorithm = get_algorithm(saved)
+    algorithm("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [4]}).save(source / "model")
+    if known:
+        (source / "config.yml").write_text(f"config: {{algorithm: {saved}}}")
+    with pytest.raises(InvalidArgument, match=f"is no {asked} for CartPole-v1: .*{message}") as e:
+        train_run(small_config(asked), tmp_path, start_from=source / "model.zip")
+    assert "\n" not in str(e.value)
+    assert not (tmp_path / "classic").exists()
 
 
 def test_a_full_disk_leaves_the_previous_checkpoint(
@@ -397,6 +467,15 @@ def test_a_full_disk_is_reported_with_the_path(tmp_path: Path, name: str) -> Non
     (folder / name).symlink_to("/dev/full")
     with pytest.raises(OSError, match=f"could not write {folder / name}: No space left"):
         train_run(small_config(eval_freq=100), tmp_path, show="nothing")
+
+
+@pytest.mark.parametrize("algo", ["dqn", "cpp"])
+def test_a_run_can_learn_after_each_episode(tmp_path: Path, algo: str) -> None:
+    config = small_config(algo, n_timesteps=100, train_freq=[1, "episode"], eval_freq=-1)
+    outcome = train_run(config, tmp_path, show="nothing")
+    lengths = [int(row["l"]) for row in rows(outcome.folder / "monitor.csv")]
+    # Rollouts are whole episodes: the last one ends the run
+    assert outcome.timesteps == sum(lengths) >= 100 > sum(lengths[:-1])
 
 
 def test_a_failure_is_kept_with_its_traceback_and_can_be_retried(tmp_path: Path) -> None:

@@ -101,6 +101,10 @@ def test_an_environment_can_borrow_from_its_own_suite() -> None:
         ("shared: {n_timesteps: many}", "n_timesteps must be a number"),
         ("shared: {n_timesteps: 10, env_kwargs: 3}", "env_kwargs must be a mapping"),
         ("algos: {cpp: {}}", "-n STEPS"),
+        ("algos: {0.1: {algorithm: cpp}}", "algos: a name must be text, in quotes if need be, got"),
+        ("envs: {5: {n_timesteps: 10}}", "got 5"),
+        ("envs: {CartPole-v1: {n_timesteps: 10, algos: {no: {}}}}", "got False"),
+        ("shared: {n_timesteps: 10, 3: 4}", "got 3"),
     ],
 )
 def test_mistakes_in_a_suite_are_named(tmp_path: Path, text: str, message: str) -> None:
@@ -161,6 +165,23 @@ def test_the_default_suite_is_the_one_that_says_so(
     (tmp_path / "configs" / "a_copy.yml").write_text(f"default: 1\n{text}")
     with pytest.raises(InvalidArgument, match="default must be true or false, got 1"):
         suite_of("CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    "content", [b"envs:\n  \xff: 1", b"envs: [CartPole-v1]\nservices: {}", b"envs: ["]
+)
+def test_other_files_of_a_users_folder_are_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "other.yml").write_bytes(content)
+    assert suite_of("CartPole-v1").name == "classic"
+    assert suite_of("SomethingElse-v0").name == "custom"
+    with pytest.raises(InvalidArgument, match="unknown suite 'clasic'"):
+        load_suite("clasic")
+    with pytest.raises(InvalidArgument, match=r"other.yml"):  # it is named where it is asked for
+        load_suite("other")
 
 
 def test_the_folder_of_a_run_has_no_further_levels_for_a_namespace() -> None:
