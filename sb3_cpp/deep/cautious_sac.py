@@ -306,6 +306,20 @@ class CautiousSAC(SAC):
         discounts = samples.discounts if samples.discounts is not None else self.gamma
         return samples.rewards + (1 - samples.dones) * discounts * values
 
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        try:
+            return super()._sample_action(learning_starts, action_noise, n_envs)
+        except ValueError:  # torch's distributions refuse NaN with a page of numbers
+            parts = (
+                self._last_obs.values() if isinstance(self._last_obs, dict) else [self._last_obs]
+            )
+            if all(np.isfinite(part).all() for part in parts):
+                raise
+            where = f"{type(self).__name__} at step {self.num_timesteps}"
+            raise health.NonFiniteLoss(f"{where}: no action. {health.BAD_OBSERVATIONS}") from None
+
     @contextmanager
     def _refusing_nan(self, samples: ReplayBufferSamples) -> Iterator[None]:
         """torch's distributions refuse NaN, from observations or weights, before a loss has it."""

@@ -70,6 +70,12 @@ def refuse(
     )
 
 
+BAD_OBSERVATIONS = (
+    "The observations hold NaN or infinity: repair the environment, "
+    "or wrap it in VecCheckNan to see where."
+)
+
+
 def _fault(samples: ReplayBufferSamples) -> str | None:
     observations = [
         *_tensors(samples.observations).values(),
@@ -79,10 +85,7 @@ def _fault(samples: ReplayBufferSamples) -> str | None:
     if not samples.rewards.isfinite().all():
         return "The rewards hold NaN or infinity: repair the environment."
     if not all(value.isfinite().all() for value in observations if value.is_floating_point()):
-        return (
-            "The observations hold NaN or infinity: repair the environment, "
-            "or wrap it in VecCheckNan to see where."
-        )
+        return BAD_OBSERVATIONS
     largest = samples.rewards.abs().max().item()
     if largest > 1e6:
         return f"Rewards reach {largest:.3g}: scale or clip them."

@@ -94,7 +94,7 @@ def test_folders_of_sb3_are_compared_like_our_own(logs: Path) -> None:
 def test_the_folder_of_one_algorithm_belongs_to_the_same_suite(logs: Path) -> None:
     results = load_results(logs / "dqn", logs / "a2c" / "CartPole-v1_2")
     assert results.suites() == ["logs"]
-    assert results.used().algo.tolist() == ["dqn", "dqn", "a2c"]
+    assert results.used().algo.tolist() == ["a2c", "dqn", "dqn"]
 
 
 def test_episodes_of_two_environments_end_at_the_steps_of_both(logs: Path) -> None:

@@ -467,12 +467,25 @@ def test_a_loss_that_is_not_finite_ends_the_run_before_the_weights_change(tmp_pa
 
 
 class BadObservation(BadReward):
+    """From the sixth step on."""
+
+    steps = 0
+
     def step(self, action):
         observation, _, *rest = super().step(action)
-        return np.full_like(observation, np.nan), 0.0, *rest
+        self.steps += 1
+        return np.full_like(observation, np.nan if self.steps > 5 else 0.0), 0.0, *rest
 
 
-@pytest.mark.parametrize("env", [BadReward, BadObservation])
+class OneBadObservation(BadObservation):
+    """The fifth one only, so that the batch has it and the actor does not."""
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return np.full_like(observation, np.nan if self.steps == 5 else 0.0), *rest
+
+
+@pytest.mark.parametrize("env", [BadReward, BadObservation, OneBadObservation])
 def test_what_is_not_finite_is_one_line_and_moves_nothing(env):
     model = make(env(), ent_coef="auto", learning_starts=20, batch_size=64)
     before = model.log_ent_coef.item()
