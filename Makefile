@@ -66,8 +66,16 @@ publish = $(BIN)/python scripts/results.py $(call known,$(2)) $$(ls -d runs/$(1)
 	$(BIN)/python scripts/plot.py results/$(2) -o results/$(2)/figures --formats png \
 		--figures table1 $(4) --force
 
+# Workers share the trials, so a search with another number of them finds other ones
+TRIALS := runs/tune/cpp_MinAtar-SpaceInvaders-v1
+TUNING_FILES := config.yml trials.csv fresh.csv tables.md best.yml history.png importance.png
+search = for worker in $$(seq $(JOBS)); do \
+		$(BIN)/python scripts/tune.py --algo cpp --env MinAtar/SpaceInvaders-v1 --trials 30 -n 25000 \
+			--top 3 --top-seeds 5 & sleep 5; \
+	done; wait; cp $(addprefix $(TRIALS)/,$(TUNING_FILES)) results/tuning
+
 benchmark: .venv/dev
-	$(call train,caution_study,caution_study --seeds 5)
+	$(if $(EXTEND),,$(call train,caution_study,caution_study --seeds 5))
 	$(call train,continuous,continuous --algos csac sac --envs Pendulum-v1 --seeds 5 -n 10000 $(SMALL))
 	$(call train,continuous,continuous --algos csac sac --envs LunarLanderContinuous-v3 --seeds 5 -n 40000 $(SMALL))
 	$(call train,continuous,continuous --algos csac sac --envs Hopper-v5 --seeds 3 -n 100000 $(SMALL))
@@ -79,6 +87,7 @@ benchmark: .venv/dev
 	$(call train,minatar_tuning,minatar --algos $(OTHERS) --envs $(TUNING) --seeds 5 --first-seed 200)
 	$(call train,ablation,ablation --envs MinAtar/Seaquest-v1 MinAtar/Breakout-v1 --seeds 5)
 	$(call train,atari_tenth,atari_tenth --seeds 2)
+	$(if $(EXTEND),,$(search))
 	$(call publish,caution_study,caution_study,$(TUNING),falls,cmdqn)
 	$(call publish,continuous,continuous,$(CONTINUOUS),fig4,csac)
 	$(call publish,classic,cartpole,CartPole-v1,pareto,cmdqn)

@@ -191,14 +191,13 @@ def on(model, learn):
 
 def test_a_copy_of_a_compiled_model_learns_on():
     model = make(seed=1).learn(120)
-    twin, pickled = copy.deepcopy(model), cloudpickle.loads(cloudpickle.dumps(model))
-    before = weights(model)
-    for other in (twin, pickled):
-        on(other, lambda _: None)
-        assert not th.equal(weights(other), before)
-        steps = [s["step"].item() for s in other.policy.optimizer.state_dict()["state"].values()]
-        assert set(steps) == {other._n_updates}
+    pickled, before = cloudpickle.loads(cloudpickle.dumps(model)), weights(model)
+    assert th.equal(weights(pickled), before)
+    other = on(copy.deepcopy(model), lambda _: None)
+    assert not th.equal(weights(other), before)
     assert th.equal(weights(model), before)
+    steps = [s["step"].item() for s in other.policy.optimizer.state_dict()["state"].values()]
+    assert set(steps) == {other._n_updates}
 
 
 def test_frozen_weights_stay_as_they_are(capsys):
@@ -216,7 +215,7 @@ def test_arguments_that_change_between_two_learns_are_in_the_new_graph():
 
     eager, traced, unchanged = (
         on(make(compile=choice, seed=1).learn(120), action)
-        for choice, action in ((False, change), (True, change), (True, lambda _: None))
+        for choice, action in ((False, change), (True, change), (False, lambda _: None))
     )
     assert traced._compiled is not None
     assert th.allclose(weights(traced), weights(eager), atol=2e-3)
