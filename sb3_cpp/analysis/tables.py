@@ -147,7 +147,9 @@ def table_of_all_tasks(results: Results, reference: str) -> Table | None:
     rows = []
     for algo in dict.fromkeys(found.index.get_level_values("algo")):
         chance = found.loc[(algo, "normalised_return")]
-        better = f"{chance.better:.2f} [{chance.better_low:.2f}, {chance.better_high:.2f}]"
+        better = f"{chance.better:.2f}"
+        if not np.isnan(chance.better_low):  # single runs have no interval
+            better += f" [{chance.better_low:.2f}, {chance.better_high:.2f}]"
         cells = [
             interval_text(found.loc[(algo, measure)]) if (algo, measure) in found.index else "-"
             for measure in measures
