@@ -312,9 +312,9 @@ class CautiousSAC(SAC):
         try:
             return super()._sample_action(learning_starts, action_noise, n_envs)
         except ValueError:  # torch's distributions refuse NaN with a page of numbers
-            parts = (
-                self._last_obs.values() if isinstance(self._last_obs, dict) else [self._last_obs]
-            )
+            last = self._last_obs
+            assert last is not None
+            parts = last.values() if isinstance(last, dict) else [last]
             if all(np.isfinite(part).all() for part in parts):
                 raise
             where = f"{type(self).__name__} at step {self.num_timesteps}"
